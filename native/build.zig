@@ -4,7 +4,8 @@ const std = @import("std");
 
 /// One entry a wheel platform: its tag, and the triple that it is compiled for. The triple names
 /// the oldest system that the wheel loads on; the CPU is always the architecture's baseline.
-const dist_targets = [_]struct { tag: []const u8, triple: []const u8 }{
+/// The packages' build hooks read the tags from here.
+const wheels = [_]struct { tag: []const u8, triple: []const u8 }{
     .{ .tag = "manylinux_2_17_x86_64", .triple = "x86_64-linux-gnu.2.17" },
     .{ .tag = "manylinux_2_17_aarch64", .triple = "aarch64-linux-gnu.2.17" },
     .{ .tag = "musllinux_1_2_x86_64", .triple = "x86_64-linux-musl" },
@@ -32,7 +33,9 @@ pub fn build(b: *std.Build) void {
 
     // Whoever builds without naming a target gets this system, but never this machine's CPU:
     // a library must not depend on where it was built.
-    const target = b.standardTargetOptions(.{ .default_target = .{ .cpu_model = .baseline } });
+    const named_target = b.standardTargetOptions(.{ .default_target = .{ .cpu_model = .baseline } });
+    const wheel = b.option([]const u8, "wheel", "Build for the platform of this wheel tag");
+    const target = if (wheel) |tag| wheelTarget(b, tag) else named_target;
     const optimize = b.option(
         std.builtin.OptimizeMode,
         "optimize",
@@ -70,19 +73,27 @@ pub fn build(b: *std.Build) void {
     test_step.dependOn(test_zrecord_step);
     test_step.dependOn(test_zsampler_step);
 
-    for (dist_targets) |dist| {
-        const query = std.Target.Query.parse(.{ .arch_os_abi = dist.triple }) catch @panic("a triple in dist_targets is wrong");
-        const dist_target = b.resolveTargetQuery(query);
+    for (wheels) |platform| {
+        const dist_target = wheelTarget(b, platform.tag);
         // Nobody asks for the files of these two, so they are analysed and not linked: fast.
         check_step.dependOn(&library(b, "zrecord", zrecordModule(b, dist_target, .Debug, null)).step);
         check_step.dependOn(&library(b, "zsampler", zsamplerModule(b, dist_target, .Debug)).step);
-        const folder = b.fmt("dist/{s}", .{dist.tag});
+        const folder = b.fmt("dist/{s}", .{platform.tag});
         const dist_zstd = addZstd(b, dist_target);
         dist_step.dependOn(addInstall(b, library(b, "zrecord", zrecordModule(b, dist_target, .ReleaseFast, dist_zstd)), folder));
         dist_step.dependOn(addInstall(b, library(b, "zsampler", zsamplerModule(b, dist_target, .ReleaseFast)), folder));
     }
 
     fmt_step.dependOn(&b.addFmt(.{ .paths = &.{ "build.zig", "src", "test" }, .check = true }).step);
+}
+
+fn wheelTarget(b: *std.Build, tag: []const u8) std.Build.ResolvedTarget {
+    for (wheels) |platform| {
+        if (!std.mem.eql(u8, platform.tag, tag)) continue;
+        const query = std.Target.Query.parse(.{ .arch_os_abi = platform.triple }) catch unreachable;
+        return b.resolveTargetQuery(query);
+    }
+    std.debug.panic("-Dwheel={s}: expected one of the tags in build.zig", .{tag});
 }
 
 fn exists(b: *std.Build, path: []const u8) bool {
