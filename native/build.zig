@@ -93,7 +93,7 @@ fn wheelTarget(b: *std.Build, tag: []const u8) std.Build.ResolvedTarget {
         const query = std.Target.Query.parse(.{ .arch_os_abi = platform.triple }) catch unreachable;
         return b.resolveTargetQuery(query);
     }
-    std.debug.panic("-Dwheel={s}: expected one of the tags in build.zig", .{tag});
+    std.process.fatal("-Dwheel={s}: expected one of the tags in build.zig", .{tag});
 }
 
 fn exists(b: *std.Build, path: []const u8) bool {
