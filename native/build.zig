@@ -114,13 +114,13 @@ fn zrecordModule(
 
 fn zsamplerModule(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.OptimizeMode) *std.Build.Module {
     const module = sourceModule(b, "src/zsampler/c_api.zig", target, optimize);
-    if (target.result.cpu.arch == .x86_64 and exists(b, "src/zsampler/permutation_v3.zig")) {
+    if (target.result.cpu.arch == .x86_64 and exists(b, "src/zsampler/kernel_v3.zig")) {
         // The same kernel once more for CPUs with AVX2; the library chooses when it runs.
         var query = target.query;
         query.cpu_model = .{ .explicit = &std.Target.x86.cpu.x86_64_v3 };
         module.addObject(b.addObject(.{
-            .name = "permutation_v3",
-            .root_module = sourceModule(b, "src/zsampler/permutation_v3.zig", b.resolveTargetQuery(query), optimize),
+            .name = "kernel_v3",
+            .root_module = sourceModule(b, "src/zsampler/kernel_v3.zig", b.resolveTargetQuery(query), optimize),
             .use_llvm = true,
         }));
     }

@@ -1,9 +1,8 @@
 //! The C functions of libzsampler (include/zsampler.h): check what came in, call, report.
 
 const std = @import("std");
-const builtin = @import("builtin");
 const alias = @import("alias.zig");
-const permutation = @import("permutation.zig");
+const kernels = @import("kernel.zig");
 const sampler = @import("sampler.zig");
 const Sampler = sampler.Sampler;
 
@@ -88,7 +87,7 @@ export fn zs_abi_version() u32 {
 }
 
 export fn zs_kernel_name() [*:0]const u8 {
-    return if (bestFill() == &fillBaseline) "baseline" else "x86-64-v3";
+    return kernels.best().name;
 }
 
 export fn zs_check(config: ?*const Config) i32 {
@@ -148,9 +147,9 @@ fn read(config: *const Config) ConfigError!Sampler {
         .world_size = config.world_size,
         .seed = config.seed,
         .columns = if (config.columns) |columns| columns[0..@intCast(config.length)] else &.{},
-        .fill_cycle = switch (kernel) {
-            .best => bestFill(),
-            .baseline => &fillBaseline,
+        .kernel = switch (kernel) {
+            .best => kernels.best(),
+            .baseline => &kernels.baseline,
         },
     };
     if (s.length == 0 or s.length > sampler.length_max) return error.BadLength;
@@ -161,74 +160,6 @@ fn read(config: *const Config) ConfigError!Sampler {
         return error.BadWeights;
     if (s.stepsPerCycle() == 0) return error.ShortCycle;
     return s;
-}
-
-fn fillBaseline(
-    p: *const permutation.Permutation,
-    start: u64,
-    indices: [*]u64,
-    count: usize,
-) callconv(.c) void {
-    permutation.fill(p, start, indices, count);
-}
-
-/// The answer of the processor, asked once. Threads that ask together write the same value.
-var best_fill: std.atomic.Value(?Sampler.FillCycle) = .init(null);
-
-fn bestFill() Sampler.FillCycle {
-    return best_fill.load(.monotonic) orelse {
-        const choice = if (hasAvx2()) fillV3() else &fillBaseline;
-        best_fill.store(choice, .monotonic);
-        return choice;
-    };
-}
-
-fn fillV3() Sampler.FillCycle {
-    if (builtin.cpu.arch != .x86_64) unreachable;
-    const external = struct {
-        extern fn zs_permutation_fill_v3(*const permutation.Permutation, u64, [*]u64, usize) void;
-    };
-    return &external.zs_permutation_fill_v3;
-}
-
-/// Whether the processor and the operating system support what x86_64_v3 code may use.
-fn hasAvx2() bool {
-    if (builtin.cpu.arch != .x86_64) return false;
-    if (cpuid(0, 0).eax < 7) return false;
-    // FMA, MOVBE, OSXSAVE, AVX, F16C
-    const features = 1 << 12 | 1 << 22 | 1 << 27 | 1 << 28 | 1 << 29;
-    if (cpuid(1, 0).ecx & features != features) return false;
-    if (extendedControl() & 6 != 6) return false; // the system saves the wide registers
-    // BMI1, AVX2, BMI2
-    const extended = 1 << 3 | 1 << 5 | 1 << 8;
-    if (cpuid(7, 0).ebx & extended != extended) return false;
-    if (cpuid(0x8000_0000, 0).eax < 0x8000_0001) return false;
-    return cpuid(0x8000_0001, 0).ecx & 1 << 5 != 0; // LZCNT
-}
-
-const CpuId = struct { eax: u32, ebx: u32, ecx: u32 };
-
-fn cpuid(leaf: u32, part: u32) CpuId {
-    var eax: u32 = undefined;
-    var ebx: u32 = undefined;
-    var ecx: u32 = undefined;
-    var edx: u32 = undefined;
-    asm volatile ("cpuid"
-        : [eax] "={eax}" (eax),
-          [ebx] "={ebx}" (ebx),
-          [ecx] "={ecx}" (ecx),
-          [edx] "={edx}" (edx),
-        : [leaf] "{eax}" (leaf),
-          [part] "{ecx}" (part),
-    );
-    return .{ .eax = eax, .ebx = ebx, .ecx = ecx };
-}
-
-fn extendedControl() u32 {
-    return asm volatile ("xgetbv"
-        : [low] "={eax}" (-> u32),
-        : [register] "{ecx}" (@as(u32, 0)),
-        : .{ .edx = true });
 }
 
 test {

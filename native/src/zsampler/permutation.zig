@@ -11,8 +11,8 @@
 //! and the walk; Philox (philox.zig) for the keys. The hash is two steps of the 32-bit finaliser
 //! of MurmurHash3, each with a key word of its own.
 //!
-//! This file is compiled twice on x86-64: in the library for the baseline processor, and as the
-//! root of a second object (permutation_v3.zig) for one with AVX2.
+//! Compiled twice on x86-64: in the library for the baseline processor, and in a second object
+//! (kernel_v3.zig) for one with AVX2.
 
 const builtin = @import("builtin");
 const philox = @import("philox.zig");
@@ -77,9 +77,9 @@ const WideLanes = @Vector(lane_count, u64);
 /// The same bits as `Lanes`, two lanes a word.
 const Pairs = @Vector(lane_count / 2, u64);
 
-/// Writes the images of the positions start .. start + count, all below the length.
-pub fn fill(p: *const Permutation, start: u64, indices: [*]u64, count: usize) void {
-    var target: []u64 = indices[0..count];
+/// Writes the images of successive positions from `start` on, all below the length.
+pub fn fill(p: *const Permutation, start: u64, indices: []u64) void {
+    var target = indices;
     var x = start;
     while (target.len > 0 and x < 2) : (x += 1) {
         target[0] = image(p, x ^ p.swap);
@@ -246,7 +246,7 @@ test "every short length is permuted, and lanes agree with the definition" {
     var indices: [1200]u64 = undefined;
     for (1..1200) |n| {
         const p: Permutation = .init(n, 7, n * n);
-        fill(&p, 0, &indices, n);
+        fill(&p, 0, indices[0..n]);
         @memset(seen[0..n], false);
         for (indices[0..n], 0..) |index, x| {
             try testing.expect(index < n);
@@ -263,7 +263,7 @@ test "lanes agree with the definition at great lengths and any start" {
     for ([_]u64{ 4095, 4097, 1 << 32, (1 << 40) + 1, 1 << 62, (1 << 62) + 1, length_max }) |n| {
         const p: Permutation = .init(n, 1 << 63, 1 << 100);
         for ([_]u64{ 0, 1, 63, n / 2, n - indices.len }) |start| {
-            fill(&p, start, &indices, indices.len);
+            fill(&p, start, &indices);
             for (indices, start..) |index, x| {
                 try testing.expect(index < n);
                 const from = if (x < 2) x ^ p.swap else x;

@@ -5,43 +5,23 @@
 //! maps a position to an index and remembers nothing, so any step costs the same, in any thread.
 //!
 //! * sequential: position mod length.
-//! * iid: a uniform word of Philox, reduced by Lemire's multiplication with rejection. Key (seed,
-//!   length), counter (position / words a block: low, attempt, tag, high). A block has eight
-//!   32-bit words, low halves first, for lengths up to 2^32, else four 64-bit words. A rejected
-//!   position draws again with the next attempt.
-//! * iid with weights: the same with two 64-bit words a position, two positions a block; the first
-//!   word picks the column of the alias table, the second decides inside it.
-//! * cyclic: the position in the cycle through the permutation of that cycle (permutation.zig).
+//! * iid: uniform.zig. With weights, two 64-bit words a position and two positions a block: the
+//!   first word picks the column of the alias table (alias.zig), the second decides inside it.
+//! * cyclic: the position in the cycle, through the permutation of that cycle (permutation.zig).
 //!   "drop" leaves out what does not fill a step at the end of each cycle; with "wrap" cycles
 //!   follow one another without a gap.
-//!
-//! Source of the reduction: Lemire, "Fast random integer generation in an interval" (2019).
 
 const std = @import("std");
-const builtin = @import("builtin");
 const alias = @import("alias.zig");
+const kernels = @import("kernel.zig");
 const permutation = @import("permutation.zig");
 const philox = @import("philox.zig");
+const uniform = @import("uniform.zig");
 const Permutation = permutation.Permutation;
-
-comptime {
-    // Blocks are read as arrays of their 32-bit halves.
-    std.debug.assert(builtin.cpu.arch.endian() == .little);
-}
 
 pub const length_max = permutation.length_max;
 pub const batch_size_max = 1 << 28;
 pub const world_size_max = 1 << 31;
-
-/// Third counter word of the three kinds of iid draws, in ASCII.
-const Tag = struct {
-    const iid32: u64 = 0x7a732d6969643332; // "zs-iid32"
-    const iid64: u64 = 0x7a732d6969643634; // "zs-iid64"
-    const weighted: u64 = 0x7a732d616c696173; // "zs-alias"
-};
-
-/// Lengths up to here draw 32-bit words.
-const length_max_iid32 = 1 << 32;
 
 pub const Mode = enum(u32) { sequential = 0, iid = 1, cyclic = 2 };
 pub const Remainder = enum(u32) { drop = 0, wrap = 1 };
@@ -56,10 +36,7 @@ pub const Sampler = struct {
     seed: u64,
     /// Of `length` columns, or empty: iid draws are then uniform.
     columns: []const alias.Column,
-    fill_cycle: FillCycle,
-
-    /// `permutation.fill`, compiled for one kind of processor.
-    pub const FillCycle = *const fn (*const Permutation, u64, [*]u64, usize) callconv(.c) void;
+    kernel: *const kernels.Kernel,
 
     pub fn globalBatch(s: *const Sampler) u64 {
         return s.batch_size * s.world_size;
@@ -91,16 +68,14 @@ pub const Sampler = struct {
             .sequential => s.fillSequential(first, batch),
             .iid => if (s.columns.len > 0)
                 s.fillWeighted(first, batch)
-            else if (s.length <= length_max_iid32)
-                fillUniform(u32, s, first, batch)
             else
-                fillUniform(u64, s, first, batch),
+                s.fillUniform(first, batch),
             .cyclic => switch (s.remainder) {
                 .drop => {
                     const steps = s.stepsPerCycle();
                     const p = cycle.at(s, step / steps);
                     const start = (step % steps) * s.globalBatch() + s.rank * s.batch_size;
-                    s.fill_cycle(p, start, batch.ptr, batch.len);
+                    s.kernel.fillCycle(p, start, batch.ptr, batch.len);
                 },
                 .wrap => s.fillWrapped(first, batch, cycle),
             },
@@ -124,38 +99,43 @@ pub const Sampler = struct {
         var rest = batch;
         while (rest.len > 0) {
             const run = rest[0..@intCast(@min(rest.len, s.length - start))];
-            s.fill_cycle(cycle.at(s, number), start, run.ptr, run.len);
+            s.kernel.fillCycle(cycle.at(s, number), start, run.ptr, run.len);
             rest = rest[run.len..];
             start = 0;
             number += 1;
         }
     }
 
+    fn fillUniform(s: *const Sampler, first: u128, batch: []u64) void {
+        const stream = s.drawStream();
+        if (s.length > uniform.length_max_narrow) return uniform.fill(u64, stream, first, batch);
+        const low: u64 = @truncate(first);
+        const high: u64 = @truncate(first >> 64);
+        s.kernel.fillNarrow(&stream, low, high, batch.ptr, batch.len);
+    }
+
+    fn drawStream(s: *const Sampler) uniform.Stream {
+        return .{ .seed = s.seed, .length = s.length };
+    }
+
     fn fillWeighted(s: *const Sampler, first: u128, batch: []u64) void {
-        const reduction: Reduction(u64) = .init(s.length);
+        const reduction: uniform.Reduction(u64) = .init(s.length);
         var words: philox.Block = undefined;
         for (batch, 0..) |*index, ordinal| {
             const position = first + ordinal;
             const pair: usize = @intCast(position & 1);
-            if (ordinal == 0 or pair == 0) words = s.draw(position >> 1, 0, Tag.weighted);
+            if (ordinal == 0 or pair == 0) words = s.drawStream().draw(.weighted, position >> 1, 0);
             var chosen = words;
             var attempt: u64 = 0;
             const column_index = while (true) {
                 if (reduction.accept(chosen[2 * pair])) |value| break value;
                 attempt += 1;
-                chosen = s.draw(position >> 1, attempt, Tag.weighted);
+                chosen = s.drawStream().draw(.weighted, position >> 1, attempt);
             };
             const column = s.columns[@intCast(column_index)];
             const own = chosen[2 * pair + 1] < column.threshold;
             index.* = if (own) column_index else column.alias;
         }
-    }
-
-    fn draw(s: *const Sampler, block_index: u128, attempt: u64, tag: u64) philox.Block {
-        return philox.block(
-            .{ @truncate(block_index), attempt, tag, @truncate(block_index >> 64) },
-            .{ s.seed, s.length },
-        );
     }
 };
 
@@ -173,89 +153,9 @@ const CurrentCycle = struct {
     }
 };
 
-/// floor(word * length / 2^bits), refusing the words that would make some values more likely.
-fn Reduction(comptime Word: type) type {
-    const bits = @bitSizeOf(Word);
-    const Product = std.meta.Int(.unsigned, 2 * bits);
-    return struct {
-        length: u64,
-        /// 2^bits mod length: as many words as are too many.
-        excess: Word,
-
-        fn init(length: u64) @This() {
-            return .{ .length = length, .excess = @intCast((@as(Product, 1) << bits) % length) };
-        }
-
-        inline fn accept(r: @This(), word: Word) ?u64 {
-            const product = @as(Product, word) * r.length;
-            if (@as(Word, @truncate(product)) < r.excess) return null;
-            return @intCast(product >> bits);
-        }
-    };
-}
-
-fn fillUniform(comptime Word: type, s: *const Sampler, first: u128, batch: []u64) void {
-    const word_count = @sizeOf(philox.Block) / @sizeOf(Word);
-    const tag = if (Word == u32) Tag.iid32 else Tag.iid64;
-    const reduction: Reduction(Word) = .init(s.length);
-    var block_index = first / word_count;
-    var skipped: usize = @intCast(first % word_count);
-    var rest = batch;
-    while (rest.len > 0) {
-        const words: [word_count]Word = @bitCast(s.draw(block_index, 0, tag));
-        const used = @min(rest.len, word_count - skipped);
-        var refused = false;
-        if (used == word_count) {
-            inline for (words, 0..) |word, i| {
-                const index = reduction.accept(word);
-                refused = refused or index == null;
-                rest[i] = index orelse 0;
-            }
-        } else {
-            for (words[skipped..][0..used], rest[0..used]) |word, *target| {
-                const index = reduction.accept(word);
-                refused = refused or index == null;
-                target.* = index orelse 0;
-            }
-        }
-        if (refused) redraw(Word, s, block_index, words, skipped, rest[0..used]);
-        rest = rest[used..];
-        block_index += 1;
-        skipped = 0;
-    }
-}
-
-/// The same positions once more, with further attempts where a word is refused.
-fn redraw(
-    comptime Word: type,
-    s: *const Sampler,
-    block_index: u128,
-    words: [@sizeOf(philox.Block) / @sizeOf(Word)]Word,
-    skipped: usize,
-    targets: []u64,
-) void {
-    @branchHint(.cold);
-    const tag = if (Word == u32) Tag.iid32 else Tag.iid64;
-    const reduction: Reduction(Word) = .init(s.length);
-    for (targets, skipped..) |*target, ordinal| {
-        var chosen = words;
-        var attempt: u64 = 0;
-        target.* = while (true) {
-            if (reduction.accept(chosen[ordinal])) |index| break index;
-            attempt += 1;
-            chosen = @bitCast(s.draw(block_index, attempt, tag));
-        };
-    }
-}
-
 const testing = std.testing;
 
 fn forTest(mode: Mode, remainder: Remainder, length: u64, batch_size: u64) Sampler {
-    const kernel = struct {
-        fn fill(p: *const Permutation, start: u64, out: [*]u64, count: usize) callconv(.c) void {
-            permutation.fill(p, start, out, count);
-        }
-    };
     return .{
         .mode = mode,
         .remainder = remainder,
@@ -265,7 +165,7 @@ fn forTest(mode: Mode, remainder: Remainder, length: u64, batch_size: u64) Sampl
         .world_size = 1,
         .seed = 42,
         .columns = &.{},
-        .fill_cycle = kernel.fill,
+        .kernel = &kernels.baseline,
     };
 }
 
@@ -320,15 +220,4 @@ test "sequential wraps around" {
     var indices: [8]u64 = undefined;
     s.fill(1, &indices);
     try testing.expectEqualSlices(u64, &.{ 4, 0, 1, 2, 3, 4, 0, 1 }, &indices);
-}
-
-test "rejection is exact" {
-    // 2^32 mod 3 = 1: only the word 0 is refused.
-    const r: Reduction(u32) = .init(3);
-    try testing.expectEqual(null, r.accept(0));
-    try testing.expectEqual(0, r.accept(1));
-    try testing.expectEqual(2, r.accept(std.math.maxInt(u32)));
-    const whole: Reduction(u32) = .init(1 << 32);
-    try testing.expectEqual(0, whole.accept(0));
-    try testing.expectEqual(std.math.maxInt(u32), whole.accept(std.math.maxInt(u32)));
 }
