@@ -114,8 +114,8 @@ fn zrecordModule(
 
 fn zsamplerModule(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.OptimizeMode) *std.Build.Module {
     const module = sourceModule(b, "src/zsampler/c_api.zig", target, optimize);
-    if (target.result.cpu.arch == .x86_64 and exists(b, "src/zsampler/kernel_v3.zig")) {
-        // The same kernel once more for CPUs with AVX2; the library chooses when it runs.
+    if (target.result.cpu.arch == .x86_64) {
+        // The same kernels once more for CPUs with AVX2; the library chooses when it runs.
         var query = target.query;
         query.cpu_model = .{ .explicit = &std.Target.x86.cpu.x86_64_v3 };
         module.addObject(b.addObject(.{
@@ -144,23 +144,31 @@ fn sourceModule(
 }
 
 fn library(b: *std.Build, name: []const u8, module: *std.Build.Module) *std.Build.Step.Compile {
-    return b.addLibrary(.{
+    const compile = b.addLibrary(.{
         .name = name,
         .linkage = .dynamic,
         .root_module = module,
         .version = abi_version,
         .use_llvm = true,
     });
+    if (compile.rootModuleTarget().os.tag == .macos) {
+        compile.install_name = b.fmt("@rpath/{s}", .{fileName(b, compile)});
+    }
+    return compile;
 }
 
-/// Installs a library as one file under the name that its users load it by: a wheel holds no links.
-fn addInstall(b: *std.Build, compile: *std.Build.Step.Compile, folder: []const u8) *std.Build.Step {
-    const file = switch (compile.rootModuleTarget().os.tag) {
+/// The name that users load the library by. It is the only one installed: a wheel holds no links.
+fn fileName(b: *std.Build, compile: *std.Build.Step.Compile) []const u8 {
+    return switch (compile.rootModuleTarget().os.tag) {
         .windows => b.fmt("{s}.dll", .{compile.name}),
         .macos => b.fmt("lib{s}.{d}.dylib", .{ compile.name, abi_version.major }),
         else => b.fmt("lib{s}.so.{d}", .{ compile.name, abi_version.major }),
     };
-    return &b.addInstallFileWithDir(compile.getEmittedBin(), .{ .custom = folder }, file).step;
+}
+
+fn addInstall(b: *std.Build, compile: *std.Build.Step.Compile, folder: []const u8) *std.Build.Step {
+    const install = b.addInstallFileWithDir(compile.getEmittedBin(), .{ .custom = folder }, fileName(b, compile));
+    return &install.step;
 }
 
 /// The tests of one mode.

@@ -85,9 +85,7 @@ def _check(folder: Path) -> None:
     if not header.is_file():
         raise SystemExit(f"no zstd source in {folder}: expected lib/zstd.h and LICENSE in it")
     text = header.read_text(encoding="utf-8")
-    found = ".".join(
-        re.findall(r"#define ZSTD_VERSION_(?:MAJOR|MINOR|RELEASE) +(\d+)", text)
-    )
+    found = ".".join(re.findall(r"#define ZSTD_VERSION_(?:MAJOR|MINOR|RELEASE) +(\d+)", text))
     if found != VERSION:
         raise SystemExit(f"zstd {found or 'of no version'} in {folder}: expected {VERSION}")
 

@@ -2,7 +2,8 @@
 
 A wheel or an editable install gets, inside its package,
 
-* ``_lib/``: the library that build.zig compiles; with zrecord also its header and pkg-config file,
+* ``_lib/``: the library that build.zig compiles; with zrecord also its pkg-config file, and its
+  header in ``include/``,
 * ``_cffi.py``: the declarations of the header, compiled by cffi,
 
 and in its metadata the licences and a bill of materials of what the library contains.
@@ -37,9 +38,9 @@ _NATIVE = Path(__file__).resolve().parent
 _LIBRARIES = {"zrecord": "zrecord", "loaderx": "zsampler"}
 
 _PKG_CONFIG = """\
-prefix=${{pcfiledir}}/..
+prefix=${{pcfiledir}}/../..
 includedir=${{prefix}}/include
-libdir=${{prefix}}
+libdir=${{prefix}}/_lib
 
 Name: zrecord
 Description: Record store for machine-learning data
@@ -53,6 +54,7 @@ class LicenceHook(MetadataHookInterface):
     """Puts the licences of what the library contains into LICENSES/, an ignored folder."""
 
     def update(self, metadata: dict[str, Any]) -> None:
+        """Write the notices and list them in the metadata."""
         notices = {"zig.txt": Path(ziglang.__file__).with_name("LICENSE").read_text("utf-8")}
         if metadata["name"] == "zrecord":
             notices |= fetch_zstd.notices(fetch_zstd.source())
@@ -67,6 +69,7 @@ class LibraryHook(BuildHookInterface):
     """Compiles the package's library and adds everything that belongs to it."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Add the sources to a source distribution, or the built files to a wheel."""
         package = self.metadata.name
         if self.target_name == "sdist":
             build_data["force_include"] |= _native_files(package)
@@ -91,6 +94,7 @@ class LibraryHook(BuildHookInterface):
                 build_data["force_include"][str(file)] = f"{package}/{name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what was built, now that it is in the archive."""
         if self.target_name != "sdist":
             self._scratch.cleanup()
 
@@ -155,7 +159,7 @@ def _build(package: str, tag: str, scratch: Path) -> dict[str, Path]:
             raise SystemExit(f"{header} does not define ZR_ABI_VERSION")
         pkg_config = scratch / "zrecord.pc"
         pkg_config.write_text(_PKG_CONFIG.format(abi=abi[1], file=built.name), encoding="utf-8")
-        files["_lib/include/zrecord.h"] = header
+        files["include/zrecord.h"] = header
         files["_lib/pkgconfig/zrecord.pc"] = pkg_config
     return files
 

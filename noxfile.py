@@ -1,0 +1,183 @@
+"""Everything that builds, tests and measures the project; ``nox --list`` is the table of contents.
+
+Every test runs against the built wheels, installed by path, from another folder.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.10.14"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.download_python = "never"
+nox.options.error_on_missing_interpreters = False
+
+ROOT = Path(__file__).resolve().parent
+DIST = ROOT / "dist"
+PACKAGES = ["zrecord", "loaderx"]
+PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
+PROJECTS = {
+    name: nox.project.load_toml(ROOT / f"packages/{name}/pyproject.toml") for name in PACKAGES
+}
+BUILD_REQUIREMENTS = {r for p in PROJECTS.values() for r in p["build-system"]["requires"]}
+
+
+def run_in_toolchain(session: nox.Session, *arguments: str, **environment: str) -> None:
+    """Run Python in the environment of the `toolchain` session."""
+    folder = session.cache_dir.resolve().parent / "toolchain"
+    python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    session.run(str(python), *arguments, external=True, env=environment)
+
+
+def zig_build(session: nox.Session, *arguments: str) -> None:
+    """Run steps of native/build.zig; arguments after ``--`` are handed on."""
+    run_in_toolchain(session, "native/fetch_zstd.py")
+    with session.chdir("native"):
+        run_in_toolchain(session, "-m", "ziglang", "build", *arguments, *session.posargs)
+
+
+def install_wheels(session: nox.Session, *packages: str, constraints: tuple[str, ...] = ()) -> None:
+    """Install built wheels by path, in one command, and check that nothing else came along.
+
+    Never by name: in an index a name may belong to others.
+    """
+    paths = []
+    for package in packages:
+        found = sorted(DIST.glob(f"{package}-*.whl"))
+        if len(found) != 1:
+            session.error(f"expected one wheel of {package} in {DIST}, found {len(found)}")
+        paths.append(str(found[0]))
+    session.install(*paths, *constraints)
+    session.run("python", str(ROOT / "packages/check_installed.py"), str(DIST), *packages)
+
+
+def run_tests(session: nox.Session, package: str) -> None:
+    session.install(*nox.project.dependency_groups(PROJECTS[package], "test"))
+    with session.chdir(session.create_tmp()):
+        tests = str(ROOT / "packages" / package / "tests")
+        session.run("python", "-m", "pytest", "-p", "no:cacheprovider", tests, *session.posargs)
+
+
+@nox.session(reuse_venv=True, default=False)
+def toolchain(session: nox.Session) -> None:
+    """Install the compiler and the build tools; the sessions that build share them."""
+    session.install(*sorted(BUILD_REQUIREMENTS), "build", "lief", "twine")
+
+
+@nox.session(venv_backend="none", requires=["toolchain"])
+@nox.parametrize("package", PACKAGES, ids=PACKAGES)
+def build(session: nox.Session, package: str) -> None:
+    """Build and check a package: dist/ gets its source distribution and, out of that, its wheel."""
+    folder = str(ROOT / "packages" / package)
+    repository = Path(session.create_tmp())
+    for old in [*DIST.glob(f"{package}-*"), *repository.glob("*.whl")]:
+        old.unlink()
+    command = ["-m", "build", "--no-isolation"]
+    run_in_toolchain(session, *command, "--outdir", str(DIST), folder)
+    run_in_toolchain(session, *command, "--outdir", str(repository), "--wheel", folder)
+    run_in_toolchain(session, "packages/check_wheel.py", package, str(DIST), str(repository))
+    archives = map(str, sorted(DIST.glob(f"{package}-*")))
+    run_in_toolchain(session, "-m", "twine", "check", "--strict", *archives)
+
+
+@nox.session(venv_backend="none", requires=["toolchain"])
+def test_native(session: nox.Session) -> None:
+    """Run the Zig tests and analyse the libraries for all eight targets."""
+    zig_build(session, "test", "check-all")
+
+
+@nox.session(python=PYTHONS, requires=["build(zrecord)"])
+def test_zrecord(session: nox.Session) -> None:
+    """Test the zrecord wheel, alone in a fresh environment, on every Python that is found."""
+    install_wheels(session, "zrecord")
+    run_tests(session, "zrecord")
+
+
+@nox.session(python=PYTHONS, requires=["build"])
+def test_loaderx(session: nox.Session) -> None:
+    """Test both wheels, in a fresh environment, on every Python that is found."""
+    install_wheels(session, "zrecord", "loaderx")
+    run_tests(session, "loaderx")
+
+
+@nox.session(python=PYTHONS[0], requires=["build"])
+@nox.parametrize("package", PACKAGES, ids=PACKAGES)
+def minimums(session: nox.Session, package: str) -> None:
+    """Test a package with the oldest versions of what it requires."""
+    required = {r for p in PROJECTS.values() for r in p["project"]["dependencies"]}
+    oldest = sorted(r.replace(">=", "==") for r in required if not r.startswith("zrecord"))
+    install_wheels(session, *PACKAGES[: PACKAGES.index(package) + 1], constraints=tuple(oldest))
+    run_tests(session, package)
+
+
+@nox.session(requires=["build"])
+def quickstart(session: nox.Session) -> None:
+    """Train a classifier on real images through stores and loader, and resume it exactly."""
+    install_wheels(session, *PACKAGES)
+    session.install("scikit-learn", "pytest")
+    with session.chdir(session.create_tmp()):
+        session.run("python", str(ROOT / "packages/loaderx/examples/quickstart.py"))
+
+
+@nox.session(requires=["build"])
+def typecheck(session: nox.Session) -> None:
+    """Check the types of both packages, and of the programs that use them, by mypy and pyright."""
+    install_wheels(session, *PACKAGES)
+    session.install("mypy", "pyright")
+    sources = [str(ROOT / "packages" / package / "src" / package) for package in PACKAGES]
+    session.run("mypy", "--strict", *sources)
+    session.run("pyright", *sources)
+
+
+@nox.session(requires=["toolchain"])
+def lint(session: nox.Session) -> None:
+    """Check the style of Python and Zig."""
+    session.install("ruff")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    zig_build(session, "fmt")
+
+
+@nox.session(venv_backend="none", requires=["toolchain"], default=False)
+def crash(session: nox.Session) -> None:
+    """Crash the store at every operation, for long; ``-- -Dscale=N`` sets how long."""
+    zig_build(session, "crash", *scale(session))
+
+
+@nox.session(venv_backend="none", requires=["toolchain"], default=False)
+def fuzz(session: nox.Session) -> None:
+    """Fuzz the store and its formats, for long; ``-- -Dscale=N -Dseed=N`` sets how."""
+    zig_build(session, "fuzz", *scale(session))
+
+
+def scale(session: nox.Session) -> list[str]:
+    return [] if any("-Dscale" in argument for argument in session.posargs) else ["-Dscale=100"]
+
+
+@nox.session(venv_backend="none", requires=["toolchain"], default=False)
+def wheels(session: nox.Session) -> None:
+    """Build and check the wheels of all eight platforms, into dist/wheels/."""
+    target = DIST / "wheels"
+    for old in target.glob("*"):
+        old.unlink()
+    table = re.findall(r'\.tag = "(\w+)"', (ROOT / "native/build.zig").read_text("utf-8"))
+    command = ["-m", "build", "--no-isolation", "--outdir", str(target)]
+    for package in PACKAGES:
+        folder = str(ROOT / "packages" / package)
+        run_in_toolchain(session, *command, "--sdist", folder)
+        for tag in table:
+            run_in_toolchain(session, *command, "--wheel", folder, ZRECORD_WHEEL=tag)
+        run_in_toolchain(session, "packages/check_wheel.py", package, str(target))
+
+
+CI = ["lint", "typecheck", "test_native", "test_zrecord", "test_loaderx", "minimums", "quickstart"]
+
+
+@nox.session(venv_backend="none", requires=["build", *CI], default=False)
+def ci(session: nox.Session) -> None:
+    """Run all the checks that a change must pass."""
+    session.log("all of these ran: build, " + ", ".join(CI))
