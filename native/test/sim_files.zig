@@ -29,6 +29,7 @@ pub const Call = enum {
     list,
     try_lock,
     random,
+    sleep,
 };
 
 pub const Event = struct { number: u64, call: Call, name: ?Name, offset: u64 = 0, size: u64 = 0 };
@@ -114,6 +115,8 @@ pub const Disk = struct {
     call_count: u64 = 0,
     calls_by_kind: std.enums.EnumArray(Call, u64) = .initFill(0),
     hook: ?Hook = null,
+    sleep_hook: ?Hook = null,
+    slept_ms: u64 = 0,
     fault: ?Fault = null,
     trace: ?*std.ArrayList(Event) = null,
 
@@ -654,6 +657,12 @@ pub const SimFiles = struct {
 
     pub fn processId(self: *SimFiles) u64 {
         return self.disk.process_id;
+    }
+
+    /// Time passes at once; what others do meanwhile, a hook does.
+    pub fn sleep(self: *SimFiles, milliseconds: u32) void {
+        self.disk.slept_ms += milliseconds;
+        if (self.disk.sleep_hook) |hook| hook.call(hook.context, self.disk, .{ .number = self.disk.event_count, .call = .sleep, .name = null });
     }
 
     pub fn bootId(self: *SimFiles) [16]u8 {

@@ -130,6 +130,7 @@ extern "kernel32" fn FlushFileBuffers(Handle) callconv(.winapi) c_int;
 extern "kernel32" fn LockFileEx(Handle, u32, u32, u32, u32, *Overlapped) callconv(.winapi) c_int;
 extern "kernel32" fn UnlockFileEx(Handle, u32, u32, u32, *Overlapped) callconv(.winapi) c_int;
 extern "kernel32" fn GetCurrentProcessId() callconv(.winapi) u32;
+extern "kernel32" fn Sleep(u32) callconv(.winapi) void;
 extern "kernel32" fn GetLastError() callconv(.winapi) u32;
 extern "ntdll" fn NtCreateFile(*Handle, u32, *const ObjectAttributes, *StatusBlock, ?*i64, u32, u32, u32, u32, ?*anyopaque, u32) callconv(.winapi) u32;
 extern "ntdll" fn NtSetInformationFile(Handle, *StatusBlock, *const anyopaque, u32, c_int) callconv(.winapi) u32;
@@ -403,6 +404,11 @@ pub const Files = struct {
     pub fn processId(self: *Files) u64 {
         _ = self;
         return GetCurrentProcessId();
+    }
+
+    pub fn sleep(self: *Files, milliseconds: u32) void {
+        _ = self;
+        Sleep(milliseconds);
     }
 
     /// Windows has no name for a start of the machine: zeros, so that recovery checks what it finds.
