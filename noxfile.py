@@ -52,14 +52,17 @@ def install_wheels(session: nox.Session, *packages: str, constraints: tuple[str,
             session.error(f"expected one wheel of {package} in {DIST}, found {len(found)}")
         paths.append(str(found[0]))
     session.install(*paths, *constraints)
-    session.run("python", str(ROOT / "packages/check_installed.py"), str(DIST), *packages)
+    check = str(ROOT / "packages/check_installed.py")
+    # Isolated: the check must not find the packages' folders beside itself.
+    session.run("python", "-I", check, str(DIST), *packages)
 
 
-def run_tests(session: nox.Session, package: str) -> None:
+def run_tests(session: nox.Session, package: str, tests: str = "tests") -> None:
+    """Run tests of a package from an empty folder, so that nothing but the wheel is imported."""
     session.install(*nox.project.dependency_groups(PROJECTS[package], "test"))
     with session.chdir(session.create_tmp()):
-        tests = str(ROOT / "packages" / package / "tests")
-        session.run("python", "-m", "pytest", "-p", "no:cacheprovider", tests, *session.posargs)
+        path = str(ROOT / "packages" / package / tests)
+        session.run("python", "-m", "pytest", "-p", "no:cacheprovider", path, *session.posargs)
 
 
 @nox.session(reuse_venv=True, default=False)
@@ -118,9 +121,9 @@ def minimums(session: nox.Session, package: str) -> None:
 def quickstart(session: nox.Session) -> None:
     """Train a classifier on real images through stores and loader, and resume it exactly."""
     install_wheels(session, *PACKAGES)
-    session.install("scikit-learn", "pytest")
-    with session.chdir(session.create_tmp()):
-        session.run("python", str(ROOT / "packages/loaderx/examples/quickstart.py"))
+    session.install("scikit-learn")
+    session.run("python", "-I", str(ROOT / "packages/loaderx/examples/quickstart.py"))
+    run_tests(session, "loaderx", "tests/test_quickstart.py")
 
 
 @nox.session(requires=["build"])
