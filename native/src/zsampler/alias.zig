@@ -55,29 +55,31 @@ pub fn build(weights: []const f64, columns: []Column, masses: []Mass) error{BadW
         column.* = .{ .threshold = 0, .alias = index };
     }
 
-    // `small` needs filling, `large` has a surplus. A large column that falls below the capacity
-    // is filled at once; so an index before `large` is unfilled only if it was small from the
-    // start and still is its own alias.
+    // `small` needs filling, `large` is the first index with a surplus. When that is used up, the
+    // index is full or, if it gave too much, the next to be filled. So an index that needs filling
+    // and still is its own alias was small from the start.
     var scan: usize = 0;
-    var large: usize = 0;
-    while (large < masses.len and masses[large].get() < capacity) large += 1;
+    var large = nextLarge(masses, capacity, 0);
     var small = nextSmall(columns, masses, capacity, &scan);
     while (small) |index| {
-        // Masses sum to capacity * length, hence a column below the capacity leaves another above.
+        // Masses sum to capacity * length, so a column below the capacity leaves another above.
         const needed = capacity - masses[index].get();
         columns[index] = .{ .threshold = fraction(masses[index].get(), capacity), .alias = large };
         const rest = masses[large].get() - needed;
         masses[large] = .init(rest);
-        if (rest < capacity) {
-            small = large;
-            large += 1;
-            while (large < masses.len and masses[large].get() < capacity) large += 1;
-        } else {
-            small = nextSmall(columns, masses, capacity, &scan);
-        }
+        small = if (rest < capacity) large else nextSmall(columns, masses, capacity, &scan);
+        if (rest <= capacity) large = nextLarge(masses, capacity, large + 1);
     }
 }
 
+/// The first index from `start` on above the capacity; the length if there is none.
+fn nextLarge(masses: []const Mass, capacity: u128, start: usize) usize {
+    var index = start;
+    while (index < masses.len and masses[index].get() <= capacity) index += 1;
+    return index;
+}
+
+/// The next index of the scan that was below the capacity from the start.
 fn nextSmall(columns: []const Column, masses: []const Mass, capacity: u128, scan: *usize) ?usize {
     while (scan.* < columns.len) {
         const index = scan.*;

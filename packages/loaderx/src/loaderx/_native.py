@@ -32,7 +32,7 @@ _FILE_NAMES = {"win32": "zsampler.dll", "darwin": "libzsampler.1.dylib"}
 
 _STATUS_ERRORS: dict[int, tuple[type[Exception], str]] = {
     1: (TypeError, "a pointer is null"),
-    2: (TypeError, "zs_config has another size: the library and this package do not belong together"),
+    2: (TypeError, "zs_config has another size: reinstall loaderx"),
     3: (ValueError, "unknown kernel"),
     10: (ValueError, "unknown mode"),
     11: (ValueError, "unknown remainder"),

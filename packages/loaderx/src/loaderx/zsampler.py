@@ -424,7 +424,7 @@ class Sampler:
         """All but the position that decides the order of samples."""
         if self._weights is not None and self._weights_hash is None:
             little_endian = self._weights.astype("<f8", copy=False)
-            self._weights_hash = hashlib.sha256(little_endian).hexdigest()
+            self._weights_hash = hashlib.sha256(little_endian.data).hexdigest()
         return {
             "version": _STATE_VERSION,
             "algorithm": self.algorithm,
@@ -450,7 +450,9 @@ class Sampler:
         return _restored, (type(self), arguments, self._step)
 
     def __repr__(self) -> str:
-        parts = [f"{self._length}, {self._batch_size}, Sampler.Mode.{self._mode.name}, {self._seed}"]
+        parts = [
+            f"{self._length}, {self._batch_size}, Sampler.Mode.{self._mode.name}, {self._seed}"
+        ]
         if self._world_size > 1:
             parts.append(f"rank={self._rank}, world_size={self._world_size}")
         if self._remainder != "drop":
@@ -561,10 +563,10 @@ def _weights(weights: npt.ArrayLike, length: int) -> npt.NDArray[np.float64]:
         raise ValueError(f"weights must be at most {_native.WEIGHTS_MAX}, got {length}")
     with np.errstate(over="ignore"):
         numbers = np.array(given, np.float64, order="C")
-    for fault, wrong in (("not finite", ~np.isfinite(numbers)), ("negative", numbers < 0)):
-        if wrong.any():
-            index = int(wrong.argmax())
-            raise ValueError(f"weights must be finite and >= 0, got {numbers[index]} at {index}")
+    wrong = ~((numbers >= 0) & (numbers < np.inf))
+    if wrong.any():
+        index = int(wrong.argmax())
+        raise ValueError(f"weights must be finite and >= 0, got {numbers[index]} at {index}")
     if not numbers.any():
         raise ValueError("weights must not all be zero")
     numbers += 0.0  # a zero has no sign, for the hash
