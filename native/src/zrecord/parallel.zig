@@ -1,0 +1,172 @@
+//! The worker pool of the process: one for all stores, started when first needed, parked when idle.
+//!
+//! A call splits its work into blocks. The caller takes blocks itself from the first moment on and
+//! parked workers join as they wake; so a worker that comes late costs nothing, and the caller never
+//! waits for one that has not started. Protocol:
+//!   1. `run` links a job into the list and wakes workers, if the job is worth the price of waking.
+//!   2. Caller and workers claim block numbers from the job's counter until none is left.
+//!   3. The caller unlinks the job, so nobody can join any more, and waits until those who did have
+//!      left. A job lives on its caller's stack.
+//! After fork the child has none of the threads: it starts a pool of its own.
+
+const std = @import("std");
+const builtin = @import("builtin");
+const files = @import("files.zig");
+
+/// For locks: needs only a futex, starts nothing and installs no handler.
+pub const io = std.Io.Threaded.global_single_threaded.io();
+
+pub const thread_count_max = 1024;
+
+/// Threads that one call may use, the caller included.
+var thread_count: std.atomic.Value(u32) = .init(1);
+
+pub fn setThreadCount(count: u32) void {
+    thread_count.store(std.math.clamp(count, 1, thread_count_max), .monotonic);
+}
+
+pub fn threadCount() u32 {
+    return thread_count.load(.monotonic);
+}
+
+const Job = struct {
+    work: *const fn (*anyopaque, usize) void,
+    context: *anyopaque,
+    block_count: usize,
+    next: std.atomic.Value(usize) = .init(0),
+    /// Workers inside this job; guarded by the pool's mutex.
+    joined: u32 = 0,
+    join_max: u32,
+    link: std.DoublyLinkedList.Node = .{},
+
+    fn drain(job: *Job) void {
+        while (true) {
+            const block = job.next.fetchAdd(1, .monotonic);
+            if (block >= job.block_count) return;
+            job.work(job.context, block);
+        }
+    }
+};
+
+const Pool = struct {
+    mutex: std.Io.Mutex = .init,
+    work_arrived: std.Io.Condition = .init,
+    worker_left: std.Io.Condition = .init,
+    jobs: std.DoublyLinkedList = .{},
+    worker_count: u32 = 0,
+    idle_count: u32 = 0,
+};
+
+var pool: Pool = .{};
+
+/// The process whose threads the pool has.
+var owner: u64 = 0;
+const owner_changing = std.math.maxInt(u64);
+
+const worker_stack_size = 512 << 10;
+
+/// Calls work(context, block) for each block once, on up to `threads` threads, the caller among
+/// them. Returns when all are done.
+pub fn run(medium: anytype, threads: u32, block_count: usize, context: anytype, comptime work: fn (@TypeOf(context), usize) void) void {
+    const Context = @TypeOf(context);
+    const wanted: u32 = @intCast(@min(threads, block_count));
+    if (wanted <= 1) {
+        for (0..block_count) |block| work(context, block);
+        return;
+    }
+    const erased = struct {
+        fn call(opaque_context: *anyopaque, block: usize) void {
+            work(@as(Context, @ptrCast(@alignCast(opaque_context))), block);
+        }
+    };
+    var job: Job = .{
+        .work = erased.call,
+        .context = @ptrCast(context),
+        .block_count = block_count,
+        .join_max = wanted - 1,
+    };
+    own(medium.processId());
+
+    pool.mutex.lockUncancelable(io);
+    pool.jobs.append(&job.link);
+    while (pool.worker_count < wanted - 1) {
+        const thread = std.Thread.spawn(.{ .stack_size = worker_stack_size }, worker, .{}) catch break;
+        thread.detach();
+        pool.worker_count += 1;
+    }
+    for (0..@min(pool.idle_count, wanted - 1)) |_| pool.work_arrived.signal(io);
+    pool.mutex.unlock(io);
+
+    job.drain();
+
+    pool.mutex.lockUncancelable(io);
+    pool.jobs.remove(&job.link);
+    while (job.joined > 0) pool.worker_left.waitUncancelable(io, &pool.mutex);
+    pool.mutex.unlock(io);
+}
+
+/// The threads of a parent do not exist in its child, and its mutex may be held by one of them: the
+/// first call in a process starts from an empty pool, calls beside it wait until that is done.
+fn own(process: u64) void {
+    var seen = @atomicLoad(u64, &owner, .acquire);
+    while (seen != process) {
+        if (seen == owner_changing) {
+            std.atomic.spinLoopHint();
+            seen = @atomicLoad(u64, &owner, .acquire);
+        } else if (@cmpxchgWeak(u64, &owner, seen, owner_changing, .acquire, .acquire)) |other| {
+            seen = other;
+        } else {
+            pool = .{};
+            @atomicStore(u64, &owner, process, .release);
+            return;
+        }
+    }
+}
+
+fn worker() void {
+    pool.mutex.lockUncancelable(io);
+    while (true) {
+        const job = joinable() orelse {
+            pool.idle_count += 1;
+            pool.work_arrived.waitUncancelable(io, &pool.mutex);
+            pool.idle_count -= 1;
+            continue;
+        };
+        job.joined += 1;
+        pool.mutex.unlock(io);
+        job.drain();
+        pool.mutex.lockUncancelable(io);
+        job.joined -= 1;
+        if (job.joined == 0) pool.worker_left.broadcast(io);
+    }
+}
+
+fn joinable() ?*Job {
+    var node = pool.jobs.first;
+    while (node) |link| : (node = link.next) {
+        const job: *Job = @fieldParentPtr("link", link);
+        if (job.joined < job.join_max and job.next.load(.monotonic) < job.block_count) return job;
+    }
+    return null;
+}
+
+test "every block once, on any number of threads" {
+    const Context = struct {
+        seen: [1000]std.atomic.Value(u32) = @splat(.init(0)),
+        fn work(self: *@This(), block: usize) void {
+            _ = self.seen[block].fetchAdd(1, .monotonic);
+        }
+    };
+    var medium: files.Files = undefined;
+    for ([_]u32{ 1, 2, 5 }) |threads| {
+        for ([_]usize{ 0, 1, 2, 1000 }) |blocks| {
+            for (0..50) |_| {
+                var context: Context = .{};
+                run(&medium, threads, blocks, &context, Context.work);
+                for (context.seen, 0..) |seen, block| {
+                    try std.testing.expectEqual(@intFromBool(block < blocks), seen.raw);
+                }
+            }
+        }
+    }
+}

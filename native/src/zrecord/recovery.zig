@@ -1,0 +1,316 @@
+//! Opening: which state is the committed one, and what a crash left to finish or to remove.
+//!
+//!   1. D is the newer of the two durable slots that are whole.
+//!   2. A lazy slot or a journal that builds on a later D proves that a D was lost: refuse.
+//!   3. A whole journal that builds on D is redone: its change was durable.
+//!   4. Otherwise a lazy slot that builds on D extends it, if it is of this machine start (a killed
+//!      process loses no page), or if every record behind D verifies and the digest agrees.
+//!   5. A writer that recovered anything makes it durable and commits a fresh D, so that no old lazy
+//!      slot or journal can match again. A reader does all of this in memory.
+//!   6. A writer removes files that belong to no committed state.
+//! After a clean close nothing matches in 3 and 4, and opening costs the same for any length.
+
+const std = @import("std");
+const create = @import("create.zig");
+const files = @import("files.zig");
+const format = @import("format.zig");
+const gather = @import("gather.zig");
+const journal = @import("journal.zig");
+const parallel = @import("parallel.zig");
+const State = @import("state.zig").State;
+const status = @import("status.zig");
+
+const Error = status.Error;
+const Fault = status.Fault;
+
+pub const Slots = struct {
+    durable: format.Slot,
+    /// Builds on `durable` or on an older one.
+    lazy: ?format.Slot,
+};
+
+/// The slots of meta.zr as one read finds them. CorruptStore also while a writer is changing them.
+pub fn readSlots(medium: anytype, meta: anytype, comptime limits: anytype, fault: *Fault) Error!Slots {
+    var bytes: [format.meta_size]u8 = @splat(0);
+    const found = files.readAll(medium, meta, &bytes, 0) catch |err| return fault.in(.meta, err);
+    if (found < format.meta_size) return fault.corruptStore(.meta, format.meta_size, found);
+
+    var durable: ?format.Slot = null;
+    for ([_]u64{ 0, 1 }) |parity| {
+        const at = bytes[format.durableSlotOffset(parity)..][0..format.Slot.size];
+        const slot = format.Slot.decode(at) catch |err| switch (err) {
+            error.BadMagic, error.BadSum => continue,
+            error.OtherVersion, error.UnknownFeature, error.BadField => return unsupported(at, fault),
+        };
+        if (slot.seq & 1 != parity) return fault.corruptStore(.meta, parity, slot.seq);
+        if (durable) |other| {
+            const same = std.mem.eql(u8, &slot.uuid, &other.uuid) and slot.kind == other.kind and slot.codec == other.codec;
+            if (!same) return fault.corruptStore(.meta, other.seq, slot.seq);
+            if (slot.seq < other.seq) continue;
+        }
+        durable = slot;
+    }
+    const chosen = durable orelse {
+        // A later format may place its sum elsewhere; its version stands where ours does.
+        const first = bytes[0..format.Slot.size];
+        const is_ours = std.mem.eql(u8, first[0..4], &format.Slot.magic_expected);
+        if (is_ours and first[4] != format.version) return unsupported(first, fault);
+        return fault.corruptStore(.meta, 0, 0);
+    };
+
+    const lazy = format.Slot.decode(bytes[format.lazy_slot_offset..][0..format.Slot.size]) catch
+        return .{ .durable = chosen, .lazy = null };
+    if (!std.mem.eql(u8, &lazy.uuid, &chosen.uuid)) return .{ .durable = chosen, .lazy = null };
+    if (lazy.base_seq > chosen.seq and limits.mistake != .lost_slot_ignored) {
+        return fault.corruptStore(.meta, lazy.base_seq, chosen.seq);
+    }
+    return .{ .durable = chosen, .lazy = lazy };
+}
+
+fn unsupported(slot: *const [format.Slot.size]u8, fault: *Fault) Error {
+    fault.* = .{ .file = .meta, .expected = format.version, .found = slot[4] };
+    return error.Unsupported;
+}
+
+/// Lets the engine, whose files are open, find its committed state. `others_gone` is asked when
+/// something that a reader may have seen has to go.
+pub fn recover(engine: anytype, lazy: ?format.Slot, others_gone: anytype, fault: *Fault) Error!void {
+    const E = @TypeOf(engine.*);
+    const mistake = E.limits.mistake;
+    try adopt(engine, .of(engine.durable), fault);
+
+    var retired = format.JournalHeader.no_chunk;
+    var recovered = false;
+    const header = try journal.peek(engine, fault);
+    if (header) |found| {
+        const seq = engine.durable.seq;
+        // One older than that has served, and so has its retired chunk.
+        const told = if (found.base_seq +| 1 >= seq) try journal.read(engine, found, fault) else null;
+        if (told) |whole| {
+            if (found.base_seq > seq and mistake != .lost_slot_ignored) {
+                engine.gpa.free(whole.changes);
+                return fault.corruptStore(.journal, found.base_seq, seq);
+            }
+            retired = found.retired_chunk;
+            if (found.base_seq == seq and mistake != .journal_not_redone) {
+                try redo(engine, whole, fault);
+                recovered = true;
+            } else {
+                engine.gpa.free(whole.changes);
+            }
+        }
+    }
+    if (!recovered) {
+        if (lazy) |slot| {
+            const builds_on = slot.base_seq == engine.durable.seq or mistake == .stale_lazy_slot_trusted;
+            if (builds_on and slot.length > engine.durable.length) {
+                recovered = true;
+                if (!try extend(engine, slot, fault)) try others_gone.require(fault);
+            }
+        }
+    }
+    if (!engine.writable) return;
+    try removeStrays(engine, retired, recovered, fault);
+}
+
+/// Takes the state as committed; the files must hold what it says.
+fn adopt(engine: anytype, state: State, fault: *Fault) Error!void {
+    const E = @TypeOf(engine.*);
+    if (state.tail.chunk >= E.limits.chunk_count_max) return fault.corruptStore(.meta, E.limits.chunk_count_max, state.tail.chunk);
+    try engine.table.reach(state.length, fault);
+    const name: files.Name = .{ .chunk = state.tail.chunk };
+    const size = try engine.chunks.fileSize(state.tail.chunk, fault);
+    if (size < state.tail.offset) return fault.corruptStore(name, state.tail.offset, size);
+    engine.publish(state);
+}
+
+fn redo(engine: anytype, found: anytype, fault: *Fault) Error!void {
+    const header = found.header;
+    const state: State = .{
+        .epoch = header.epoch,
+        .length = header.length,
+        .live_bytes = header.live_bytes,
+        .table_digest = header.table_digest,
+        .chunk_bytes = header.chunk_bytes,
+        .tail = .{ .chunk = header.tail_chunk, .offset = header.tail_offset },
+    };
+    {
+        errdefer engine.gpa.free(found.changes);
+        var next: u64 = 0;
+        for (found.changes) |change| {
+            if (change.index < next or change.index >= state.length) return fault.corruptStore(.journal, next, change.index);
+            next = change.index + 1;
+        }
+        if (state.length > engine.durable.length) return fault.corruptStore(.journal, engine.durable.length, state.length);
+    }
+    engine.table.overlay = found.changes;
+    try adopt(engine, state, fault);
+    try compareDigest(engine, fault);
+    if (!engine.writable) return;
+    try journal.apply(engine, found.changes, fault);
+    if (@TypeOf(engine.*).limits.mistake != .entries_not_synced) try journal.syncChanges(engine, found.changes, fault);
+    engine.table.overlay = &.{};
+    engine.gpa.free(found.changes);
+}
+
+/// Extends D by the records that the lazy slot names; false if they are not whole.
+fn extend(engine: anytype, slot: format.Slot, fault: *Fault) Error!bool {
+    const E = @TypeOf(engine.*);
+    const durable: State = .of(engine.durable);
+    const zeros: [16]u8 = @splat(0);
+    const this_boot = std.mem.eql(u8, &slot.boot_id, &engine.boot_id) and !std.mem.eql(u8, &slot.boot_id, &zeros);
+    adopt(engine, .of(slot), fault) catch |err| {
+        // Under one start of the machine nothing is lost by itself: this is damage.
+        if (this_boot or err != error.CorruptStore) return err;
+        engine.publish(durable);
+        return false;
+    };
+    if (this_boot or E.limits.mistake == .foreign_boot_trusted) return true;
+    const whole = verifyTail(engine, fault) catch |err| switch (err) {
+        error.CorruptStore, error.CorruptRecord => false,
+        else => return err,
+    };
+    if (!whole) engine.publish(durable);
+    return whole;
+}
+
+/// Whether every record behind D reads back with its sum, and the digests agree.
+fn verifyTail(engine: anytype, fault: *Fault) Error!bool {
+    switch (engine.codecs.codec) {
+        inline else => |codec| {
+            var index = engine.durable.length;
+            const E = @TypeOf(engine.*);
+            var scratch: []u8 = &.{};
+            defer engine.gpa.free(scratch);
+            var digest = engine.durable.table_digest;
+            while (index < engine.current.length) : (index += 1) {
+                var entries: [1]E.Entry = undefined;
+                try engine.table.readRun(index, &entries, fault);
+                const entry = &entries[0];
+                try gather.checkEntry(engine, codec, entry, index, fault);
+                _ = try engine.chunks.view(gather.locationOf(entry), index, fault);
+                if (scratch.len < entry.stored_size) {
+                    engine.gpa.free(scratch);
+                    scratch = &.{};
+                    scratch = try engine.gpa.alloc(u8, entry.stored_size);
+                }
+                const stored = scratch[0..entry.stored_size];
+                try engine.chunks.read(gather.locationOf(entry), stored, index, fault);
+                const sum = format.entrySum(&engine.uuid, entry, format.hash(0, stored));
+                if (sum != entry.sum and E.limits.mistake != .record_sum_skipped) return false;
+                digest +%= format.entryDigest(index, std.mem.asBytes(entry));
+            }
+            if (E.limits.mistake == .table_digest_skipped) return true;
+            if (digest != engine.current.table_digest) return false;
+            // Something of another machine start is taken over: the whole table has to be the one meant.
+            try compareDigest(engine, fault);
+            return true;
+        },
+    }
+}
+
+/// CorruptStore if the table is not the one that the committed state means.
+pub fn compareDigest(engine: anytype, fault: *Fault) Error!void {
+    if (@TypeOf(engine.*).limits.mistake == .table_digest_skipped) return;
+    const digest = try tableDigest(engine, fault);
+    if (digest != engine.current.table_digest) return fault.corruptStore(.{ .segment = 0 }, engine.current.table_digest, digest);
+}
+
+pub fn tableDigest(engine: anytype, fault: *Fault) Error!u64 {
+    const E = @TypeOf(engine.*);
+    const entries = try engine.gpa.alloc(E.Entry, 4096);
+    defer engine.gpa.free(entries);
+    const length = engine.length.load(.acquire);
+    var digest: u64 = 0;
+    var first: u64 = 0;
+    while (first < length) {
+        const count: usize = @intCast(@min(length - first, entries.len));
+        try engine.table.readRun(first, entries[0..count], fault);
+        for (entries[0..count], first..) |*entry, index| digest +%= format.entryDigest(index, std.mem.asBytes(entry));
+        first += count;
+    }
+    return digest;
+}
+
+/// A reader takes over what was committed since. Within an epoch its length never goes back; in
+/// another one, which only a reader without a lock can meet, its files are opened anew.
+pub fn refresh(engine: anytype, fault: *Fault) Error!void {
+    const E = @TypeOf(engine.*);
+    const slots = try create.settledSlots(engine.medium, engine.meta, E.limits, fault);
+    var state: State = .of(slots.durable);
+    if (slots.lazy) |lazy| {
+        // One of another machine start was judged when the store was opened; its writer is gone.
+        const live = lazy.base_seq == slots.durable.seq and std.mem.eql(u8, &lazy.boot_id, &engine.boot_id);
+        if (live and lazy.length > state.length) state = .of(lazy);
+    }
+    if (state.epoch < engine.current.epoch) return;
+    if (state.epoch == engine.current.epoch) {
+        if (state.length <= engine.current.length) return;
+        return adopt(engine, state, fault);
+    }
+    engine.gate.lockUncancelable(parallel.io);
+    defer engine.gate.unlock(parallel.io);
+    engine.gpa.free(engine.table.overlay);
+    engine.table.overlay = &.{};
+    engine.table.deinit();
+    engine.chunks.deinit();
+    engine.verified.clear();
+    engine.length.store(0, .release);
+    try adopt(engine, state, fault);
+}
+
+/// For a reader without a lock, after it has read: Changed if records were moved meanwhile, or are
+/// being moved.
+pub fn requireUnchanged(engine: anytype, fault: *Fault) Error!void {
+    const E = @TypeOf(engine.*);
+    const slots = try create.settledSlots(engine.medium, engine.meta, E.limits, fault);
+    var epoch = slots.durable.epoch;
+    if (try journal.peek(engine, fault)) |header| {
+        if (header.base_seq == slots.durable.seq) epoch = @max(epoch, header.epoch);
+    }
+    if (epoch > engine.committed().epoch) return error.Changed;
+}
+
+/// The writer's part: commits what was recovered, then removes what no committed state refers to.
+fn removeStrays(engine: anytype, retired: u32, recovered: bool, fault: *Fault) Error!void {
+    const E = @TypeOf(engine.*);
+    const mistake = E.limits.mistake;
+    if (recovered and mistake != .no_fence) {
+        engine.dirty = true;
+        engine.directory_dirty = true;
+        try engine.syncExclusive(false, fault);
+    }
+    if (mistake == .no_orphan_removal) return;
+    var strays: Strays(E) = .{ .engine = engine, .retired = retired };
+    defer strays.names.deinit(engine.gpa);
+    engine.medium.list(&strays) catch |err| return switch (err) {
+        error.OutOfMemory => error.OutOfMemory,
+        else => |other| fault.in(.store, other),
+    };
+    for (strays.names.items) |name| {
+        engine.medium.unlink(name) catch |err| return fault.in(name, err);
+    }
+    if (strays.names.items.len > 0) {
+        engine.medium.syncDirectory() catch |err| return fault.in(.store, err);
+    }
+    // Behind the tail lies what an append left that was killed.
+    try engine.chunks.cut(engine.current.tail, engine.current.tail.chunk, fault);
+}
+
+fn Strays(comptime E: type) type {
+    return struct {
+        engine: *E,
+        retired: u32,
+        names: std.ArrayList(files.Name) = .empty,
+
+        pub fn visit(self: *@This(), found: ?files.Name) error{OutOfMemory}!void {
+            const name = found orelse return;
+            const stray = switch (name) {
+                .chunk => |id| id > self.engine.current.tail.chunk or id == self.retired,
+                .segment => |id| id >= E.Table.segmentsFor(self.engine.current.length),
+                else => false,
+            };
+            if (stray) try self.names.append(self.engine.gpa, name);
+        }
+    };
+}
