@@ -76,10 +76,9 @@ class ArrayStream:
         if not self.dtype.hasobject:  # the bytes of an object array are addresses
             count = min(len(self), SAMPLED_RECORDS)
             for i in range(count):
-                record = self._array[i * (len(self) - 1) // max(1, count - 1)]
-                flat = np.ascontiguousarray(record).reshape(-1)
-                items = max(1, SAMPLED_BYTES // max(1, flat.dtype.itemsize))
-                digest.update(flat[:items].tobytes())
+                record = np.asarray(self._array[i * (len(self) - 1) // max(1, count - 1)])
+                items = max(1, SAMPLED_BYTES // max(1, record.itemsize))
+                digest.update(record.flat[:items].tobytes())
         return [
             len(self), _dtype_text(self.dtype), [int(n) for n in self.item_shape],
             digest.hexdigest(),
@@ -145,11 +144,11 @@ class Source:
             raise LoaderxError(
                 f"{self.label} returned {len(values)} records for {len(indices)} indices"
             )
-        if not self.ragged:
-            return values, values.nbytes
         if self.packed:
             return values, values.values.nbytes
-        return values, sum([record.nbytes for record in values])
+        if self.ragged:
+            return values, sum([record.nbytes for record in values])
+        return values, values.nbytes
 
     def _identify(self) -> list[Any]:
         given = getattr(self.stream, "fingerprint", None)
@@ -229,13 +228,15 @@ def _plain(label: str, value: Any) -> Any:
     """Return `value` with lists for tuples and Python numbers, as a JSON file would give back."""
     if isinstance(value, (list, tuple)):
         return [_plain(label, item) for item in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(label, item) for key, item in value.items()}
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(
-        f"the fingerprint of {label} holds a {type(value).__name__}; expected lists, strings, "
-        "numbers and None"
+        f"the fingerprint of {label} holds a {type(value).__name__}; expected lists, dicts with "
+        "string keys, strings, numbers and None"
     )
 
 
