@@ -37,17 +37,19 @@ an error is taken, seek, close        all consumers and all workers
 consumer reaches it, it moves to ``run.failure`` and the ring lets go of the run: a traceback holds
 frames, frames hold the loader, and neither a thread nor the exit handler may hold the loader.
 
-*Hand-over.* Taking a batch changes a few fields with no call between them. An interrupt that
-strikes after that and before the value has left `Ring.take` gives the step back.
+*Hand-over.* An interrupt strikes between two bytecodes, at a call or a backward jump. Taking a
+batch changes a few fields with no call between them, and puts step and batch into the `hand` of the
+``__next__`` that asked, which gives the step back if anything is raised before its last
+instruction, the return. From there on the batch is the caller's.
 
 *Generations.* A seek retires the run and activates another. Results that arrive for a retired run
 are dropped. Threads stay.
 
 *End.* `Ring.close` raises the flag, wakes everybody, then joins for a bounded time. The lock is
 re-entrant because both a signal handler and the collector, which runs a dropped loader's
-finalizer, can interrupt a thread that holds it; the signal part of closing only sets a flag and
-wakes, which is safe at any point. Threads are daemons: the interpreter joins others before exit
-handlers run.
+finalizer, can interrupt a thread that holds it. For the same reason a test and what depends on it
+have no call in between, or the test is made again. Threads are daemons: the interpreter joins
+others before exit handlers run.
 
 *Fork.* Threads do not exist in a forked child, and the lock may be held there for ever. So every
 entry compares the process first.
@@ -67,7 +69,7 @@ from _thread import allocate_lock, get_ident
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from loaderx.errors import LoaderClosed, LoaderxError
 
@@ -120,8 +122,8 @@ class Run:
     """
 
     __slots__ = (
-        "end", "failure", "halted", "next", "ready", "retired", "returned", "slots", "source",
-        "ticket",
+        "end", "failed", "failure", "halted", "next", "ready", "retired", "returned", "slots",
+        "source", "ticket",
     )  # fmt: skip
 
     def __init__(
@@ -135,6 +137,7 @@ class Run:
         self.ready = 0  # slots that are filled
         self.returned: dict[int, Made] = {}  # taken, but given back by an interrupt
         self.halted = failure is not None  # no more tickets
+        self.failed: int | None = None  # the first step whose slot holds a failure
         self.failure = failure
         self.retired = False
 
@@ -145,6 +148,7 @@ class Run:
     def drop(self) -> None:
         """Let go of every batch that was made and not delivered."""
         self.halted = True
+        self.failed = None
         self.slots = [None] * len(self.slots)
         self.ready = 0
         self.returned = {}
@@ -178,6 +182,7 @@ class Ring:
         self.in_flight = 0
         self.maker: int | None = None  # the consumer thread that makes a batch itself
         self.closed = False
+        self.exiting = False  # closed by the end of the interpreter
         self.warned = False
         # Metrics of the delivered steps.
         self.steps = self.samples = self.bytes = self.starved = 0
@@ -187,24 +192,27 @@ class Ring:
 
     # ---- the consumer's side
 
-    def take(self, run: Run) -> Made | Failure | Answer:
-        """Return the next batch of `run`, its failure, or why there is none. Any thread.
+    def take(self, run: Run, hand: list[Any]) -> Failure | Answer | None:
+        """Put the next step of `run` and its batch into `hand`, and return None. Any thread.
 
-        The run becomes the active one if it is not. Raises `LoaderClosed` after or during close.
+        Otherwise return the failure of the step, or why there is none. The run becomes the active
+        one if it is not. Raises `LoaderClosed` after or during close.
+
+        The caller passes an empty list, and calls `give_back` with it if anything is raised before
+        the batch has left the caller.
         """
         self.check_process()
         lock = self.lock
         entered = time.perf_counter()
-        taken: tuple[int, Made] | None = None
         gate: Any = None
         making = waited = False
         try:
             while True:
                 with lock:
                     if self.closed:
-                        raise LoaderClosed("the DataLoader is closed; build another one")
+                        self._refuse()
                     if run.retired:
-                        return Answer.RETIRED
+                        return Answer.END if run.next == run.end else Answer.RETIRED
                     if run.failure is not None:
                         if self.run is not None and self.run is not run:
                             self._activate(None)
@@ -214,19 +222,18 @@ class Ring:
                     if run.returned:
                         step = min(run.returned)
                         made = run.returned[step]
-                        taken = (step, made)
+                        hand += (step, made)
                         del run.returned[step]
                         self._count(made, 1)
-                        return made
+                        return None
                     step = run.next
                     index = step % self.prefetch
                     outcome = run.slots[index]
+                    if step == run.failed:
+                        return self._fail(run)
                     if outcome is not None:
-                        if type(outcome) is Failure:
-                            self._fail(run, outcome)
-                            return outcome
-                        # No call between here and the last field: see *Hand-over*.
-                        taken = (step, outcome)  # type: ignore[assignment]
+                        # No call between reading the slot and the last field: see *Hand-over*.
+                        hand += (step, outcome)
                         run.slots[index] = None
                         run.ready -= 1
                         run.next = step + 1
@@ -245,7 +252,7 @@ class Ring:
                             self._wake_after_take(run)
                         if self.parked:
                             self._wake_worker()
-                        return outcome
+                        return None
                     if step == run.end:
                         return Answer.END
                     waited = True
@@ -267,8 +274,7 @@ class Ring:
                         making = False
                         self.maker = None
                         if not run.retired and run.failure is None:
-                            run.slots[index] = result
-                            run.ready += 1
+                            self._fill(run, step, result)
                         self._wake_consumer()
                 else:
                     gate.acquire()
@@ -283,9 +289,13 @@ class Ring:
                         self.waiting.remove(gate)
                     else:
                         self._wake_consumer()  # the wake that came for this thread
-                if taken is not None:
-                    self._give_back(run, *taken)
             raise
+
+    def _refuse(self) -> NoReturn:
+        if self.exiting and threading.current_thread() is not threading.main_thread():
+            # A daemon thread that reads until the interpreter ends: end it without a traceback.
+            raise SystemExit
+        raise LoaderClosed("the DataLoader is closed; build another one")
 
     def _before_waiting(self) -> None:
         if self.maker == get_ident() or threading.current_thread() in self.threads:
@@ -296,16 +306,21 @@ class Ring:
         if len(self.threads) < self.thread_count:
             self._start_threads()
 
-    def _give_back(self, run: Run, step: int, made: Made) -> None:
-        if run.retired:
+    def give_back(self, run: Run, hand: list[Any]) -> None:
+        """Undo `take` after an interrupt, so that the step is delivered by the next one."""
+        if not hand:
             return
-        if run.next == step:  # nothing was changed yet
-            run.slots[step % self.prefetch] = made
-            run.ready = sum(slot is not None for slot in run.slots)
-        elif step not in run.returned:
-            run.returned[step] = made
-            self._count(made, -1)
-        self._wake_consumer()
+        step, made = hand
+        with self.lock:
+            if run.retired:
+                return
+            if run.next == step:  # nothing was changed yet
+                run.slots[step % self.prefetch] = made
+                run.ready = sum(slot is not None for slot in run.slots)
+            elif step not in run.returned:
+                run.returned[step] = made
+                self._count(made, -1)
+            self._wake_consumer()
 
     def _count(self, made: Made, sign: int) -> None:
         self.steps += sign
@@ -314,17 +329,31 @@ class Ring:
         self.gather_s += sign * made[3]
         self.transform_s += sign * made[4]
 
-    def _fail(self, run: Run, failure: Failure) -> None:
+    def _fail(self, run: Run) -> Failure:
+        failure = run.slots[run.next % self.prefetch]
+        assert type(failure) is Failure
         run.failure = failure
         run.drop()
         self.run = None
         self._wake_all()
+        return failure
 
     # ---- waking; the caller holds the lock
 
+    @staticmethod
+    def _open_first(gates: deque[Any]) -> None:
+        # No call between the test and the release, so that no interrupt loses an open gate.
+        if gates:
+            gate = gates[0]
+            del gates[0]
+            gate.release()
+
     def _wake_consumer(self) -> None:
-        if self.waiting:
-            self.waiting.popleft().release()
+        self._open_first(self.waiting)
+
+    def _wake_worker(self) -> None:
+        if self._free_ticket() is not None:
+            self._open_first(self.parked)
 
     def _wake_after_take(self, run: Run) -> None:
         if run.next == run.end:
@@ -332,15 +361,16 @@ class Ring:
         elif self.thread_count == 0 or run.slots[run.next % self.prefetch] is not None:
             self._wake_consumer()
 
-    def _wake_worker(self) -> None:
-        if self.parked and self._free_ticket() is not None:
-            self.parked.popleft().release()
-
     def _wake_all(self) -> None:
-        while self.waiting:
-            self.waiting.popleft().release()
-        while self.parked:
-            self.parked.popleft().release()
+        try:
+            while self.waiting or self.parked:
+                self._open_first(self.waiting)
+                self._open_first(self.parked)
+        except BaseException:  # interrupted: nobody is left asleep for that
+            while self.waiting or self.parked:
+                self._open_first(self.waiting)
+                self._open_first(self.parked)
+            raise
 
     # ---- runs; the caller holds the lock
 
@@ -351,13 +381,17 @@ class Ring:
             self._activate(new)
 
     def _activate(self, run: Run | None) -> None:
-        if self.run is not None:
-            self._retire(self.run)
-        if run is None or run.halted:
-            self.run = None
-        else:
-            run.slots = [None] * self.prefetch
-            self.run = run
+        if run is not None:
+            if run.retired:
+                return  # a signal handler has replaced it since
+            if run.halted:
+                run = None
+            else:
+                run.slots = [None] * self.prefetch
+        previous = self.run
+        self.run = run
+        if previous is not None and previous is not run:
+            self._retire(previous)
         self._wake_all()
 
     @staticmethod
@@ -382,13 +416,18 @@ class Ring:
     def _publish(self, run: Run, step: int, outcome: Made | Failure) -> None:
         self.in_flight -= 1
         if run.retired or run.failure is not None:
-            return
-        if type(outcome) is Failure:
-            run.halted = True
-        run.slots[step % self.prefetch] = outcome
-        run.ready += 1
+            return  # nobody will ask for it
+        self._fill(run, step, outcome)
         if step == run.next:
             self._wake_consumer()
+
+    def _fill(self, run: Run, step: int, outcome: Made | Failure) -> None:
+        if type(outcome) is Failure:
+            run.halted = True
+            if run.failed is None or step < run.failed:
+                run.failed = step
+        run.slots[step % self.prefetch] = outcome
+        run.ready += 1
 
     def _start_threads(self) -> None:
         while len(self.threads) < self.thread_count:
@@ -435,9 +474,13 @@ class Ring:
         if os.getpid() != self.process:
             self.closed = True
             return
+        # A signal handler may interrupt a holder of the lock, for which the threads then wait.
+        interrupted_holder = self.lock._is_owned()  # type: ignore[attr-defined]
         self.signal_close()
+        if interrupted_holder or self.warned:
+            return
         stuck = self._join()
-        if stuck and not self.warned and threading.main_thread().is_alive():
+        if stuck and threading.main_thread().is_alive():
             self.warned = True
             warnings.warn(
                 f"DataLoader.close() waited {JOIN_SECONDS} s and gave up: "
@@ -451,8 +494,9 @@ class Ring:
         """Stop the threads of a dropped loader; at interpreter exit also join them, silently."""
         if os.getpid() != self.process:
             return
+        self.exiting = not threading.main_thread().is_alive()
         self.signal_close()
-        if not threading.main_thread().is_alive():
+        if self.exiting:
             self._join()
 
     def _join(self) -> list[Progress]:

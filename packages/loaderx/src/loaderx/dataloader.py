@@ -25,6 +25,9 @@ __all__ = ["DataLoader", "StepInfo"]
 
 STATE_VERSION = 1
 STEP_LIMIT = 2**63
+PREFETCH_LIMIT = 2**16
+
+
 class _Take:
     """The next `count` batches of a loader, each time it is iterated."""
 
@@ -57,20 +60,24 @@ class _Once:
         loader = self._loader
         if loader is None:
             raise StopIteration
-        outcome = loader._ring.take(self._run)
-        if type(outcome) is tuple:
-            return outcome[0]
-        if outcome is Answer.END:
-            self._loader = None
-            loader._resume_stream(self._run)
-            raise StopIteration
-        if outcome is Answer.RETIRED:
+        hand: list[Any] = []
+        try:
+            outcome = loader._ring.take(self._run, hand)
+            if hand:
+                return hand[1][0]
+            if outcome is Answer.END:
+                self._loader = None
+                loader._resume_stream(self._run)
+                raise StopIteration
+            if type(outcome) is Failure:
+                raise outcome.error.with_traceback(outcome.traceback)
             raise LoaderxError(
                 "this pass of once() was ended by next(), seek(), load_state_dict() or another "
                 "once() of the same DataLoader"
             )
-        assert type(outcome) is Failure
-        raise outcome.error.with_traceback(outcome.traceback)
+        except BaseException:
+            loader._ring.give_back(self._run, hand)
+            raise
 
 
 class DataLoader:
@@ -176,6 +183,8 @@ class DataLoader:
     ) -> None:
         num_workers = _integer("num_workers", num_workers, 0)
         prefetch_size = _integer("prefetch_size", prefetch_size, 1)
+        if prefetch_size > PREFETCH_LIMIT:
+            raise ValueError(f"prefetch_size must be at most {PREFETCH_LIMIT}, got {prefetch_size}")
         start_step = _step("start_step", start_step)
         if transform is not None and not callable(transform):
             raise TypeError(
@@ -242,13 +251,20 @@ class DataLoader:
         BaseException
             What the step raised, the same object each time.
         """
-        while True:
-            outcome = self._ring.take(self._stream)
-            if type(outcome) is tuple:
-                return outcome[0]
-            if type(outcome) is Failure:
-                raise outcome.error.with_traceback(outcome.traceback)
-            # Another thread has moved the stream: take from where it is now.
+        ring = self._ring
+        run = self._stream
+        hand: list[Any] = []
+        try:
+            while True:
+                outcome = ring.take(run, hand)
+                if hand:
+                    return hand[1][0]
+                if type(outcome) is Failure:
+                    raise outcome.error.with_traceback(outcome.traceback)
+                run = self._moved(run)
+        except BaseException:
+            ring.give_back(run, hand)
+            raise
 
     def take(self, k: int) -> _Take:
         """Return a sized iterable of the next `k` batches; each iteration takes `k` more."""
@@ -326,9 +342,16 @@ class DataLoader:
             self._move(step)
 
     def _move(self, step: int) -> None:
-        stream = self._stream
-        self._stream = Run(self._course, step)
-        self._ring.replace(stream, self._stream)
+        old, new = self._stream, Run(self._course, step)
+        self._stream = new
+        self._ring.replace(old, new)
+
+    def _moved(self, retired: Run) -> Run:
+        """Return the run that has replaced the stream's."""
+        with self._ring.lock:
+            if self._stream is retired:  # a signal handler moved it in the middle of a change
+                self._move(retired.position())
+            return self._stream
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the batches delivered, as a small dict that JSON can hold.
@@ -400,7 +423,7 @@ class DataLoader:
                     differences,
                 )
             if hasattr(self._sampler, "tell"):
-                step = self._sampler.tell()
+                step = _step("the step of the saved position", self._sampler.tell())
             self._move(step)
 
     def _differences(self, state: Mapping[str, Any]) -> list[str]:
