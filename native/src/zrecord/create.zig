@@ -148,6 +148,8 @@ pub fn create(gpa: std.mem.Allocator, medium: anytype, comptime limits: Limits, 
         error.NoStore, error.Unfinished => {},
         else => return err,
     }
+    // The name by which an unfinished store is known comes before every other.
+    medium.syncDirectory() catch |err| return fault.in(.store, err);
     try clear(gpa, medium, fault);
     try writeFiles(gpa, medium, limits, plan, fault);
 }

@@ -15,7 +15,9 @@
 //! fail, and nothing is ever reported durable again.
 //!
 //! Locks, in the order in which they are taken:
-//!   writers   one of append (from begin to commit or abort), sync, delete, compact
+//!   syncing   one of sync, delete, compact, close: an fsync that failed is reported once, and whoever
+//!             commits next has to know of it
+//!   writers   one of append (from begin to commit or abort), sync, delete, compact, close
 //!   gate      shared by everything that reads, exclusive for what moves or removes records
 
 const std = @import("std");
@@ -76,6 +78,7 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
         closed: bool = false,
         /// In a child process that has not read yet: the lock that kept records in place was the parent's.
         orphaned: bool = false,
+        syncing: std.Io.Mutex = .init,
         writers: std.Io.Mutex = .init,
         gate: std.Io.RwLock = .init,
 
@@ -116,8 +119,22 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
             self.writers.unlock(parallel.io);
         }
 
+        /// Entry of a call that makes something durable: `enterWriter`, and no other such call beside it.
+        pub fn enterSyncer(self: *Self) Error!void {
+            if (self.medium.processId() != self.process) return error.Forked;
+            self.syncing.lockUncancelable(parallel.io);
+            errdefer self.syncing.unlock(parallel.io);
+            try self.enterWriter();
+        }
+
+        pub fn leaveSyncer(self: *Self) void {
+            self.leaveWriter();
+            self.syncing.unlock(parallel.io);
+        }
+
         /// In a child process: threads that held these locks do not exist here, nor what they staged.
         pub fn forgetThreads(self: *Self) void {
+            self.syncing = .init;
             self.writers = .init;
             self.gate = .init;
             self.current_mutex = .init;
@@ -220,25 +237,22 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
         // Sync.
 
         pub fn sync(self: *Self, fault: *Fault) Error!void {
-            try self.enterWriter();
-            if (!self.dirty) return self.leaveWriter();
+            try self.enterSyncer();
+            defer self.leaveSyncer();
+            if (!self.dirty) return;
             // A first pass beside appends, so that the second one, which excludes them, is short.
-            try self.enter();
             const seen = self.current;
-            self.leaveWriter();
-            const first_pass = self.syncData(seen, fault);
-            self.leave();
+            const first_pass = pass: {
+                self.leaveWriter();
+                defer self.writers.lockUncancelable(parallel.io);
+                break :pass self.syncData(seen, fault);
+            };
             first_pass catch |err| {
-                self.writers.lockUncancelable(parallel.io);
-                defer self.writers.unlock(parallel.io);
                 self.poison();
                 return err;
             };
-            try self.enterWriter();
-            defer self.leaveWriter();
-            if (!self.dirty) return;
-            if (limits.mistake == .sync_not_exclusive) self.current = seen;
-            try self.syncExclusive(self.current.length == seen.length, fault);
+            const nothing_since = std.meta.eql(seen, self.current) or limits.mistake == .sync_not_exclusive;
+            try self.syncExclusive(nothing_since, fault);
         }
 
         /// Under `writers`: what was committed becomes durable. `data_synced` if chunks and table are.
@@ -275,6 +289,9 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
             slot.writer_version = format.Slot.writer_version_current;
             state.into(&slot);
             const bytes = slot.encode();
+            // A slot whose fsync failed may stay in the page cache and never reach the medium: nobody
+            // may find it there.
+            errdefer files.writeAll(self.medium, self.meta, &std.mem.zeroes([format.Slot.size]u8), format.durableSlotOffset(slot.seq)) catch {};
             files.writeAll(self.medium, self.meta, &bytes, format.durableSlotOffset(slot.seq)) catch |err|
                 return fault.in(.meta, err);
             if (limits.mistake != .sync_skips_meta) {
@@ -296,8 +313,9 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
         /// Under `writers`. No write and no fsync happens through this handle any more. The lazy slot
         /// stops vouching for its records by the boot alone: a later open checks them.
         pub fn poison(self: *Self) void {
+            if (limits.mistake == .failed_sync_retried) return;
             self.failed = true;
-            if (!self.dirty) return;
+            if (!self.dirty or limits.mistake == .poison_keeps_boot_id) return;
             var ignored: Fault = .{};
             self.writeLazy(self.current, @splat(0), &ignored) catch {};
         }

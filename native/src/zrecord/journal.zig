@@ -64,9 +64,11 @@ pub fn commit(
 }
 
 fn finish(engine: anytype, changes: anytype, state: anytype, fault: *Fault) Error!void {
+    const mistake = @TypeOf(engine.*).limits.mistake;
+    if (mistake == .durable_before_entries) try engine.commitDurable(state, fault);
     try apply(engine, changes, fault);
-    if (@TypeOf(engine.*).limits.mistake != .entries_not_synced) try syncChanges(engine, changes, fault);
-    try engine.commitDurable(state, fault);
+    if (mistake != .entries_not_synced) try syncChanges(engine, changes, fault);
+    if (mistake != .durable_before_entries) try engine.commitDurable(state, fault);
 }
 
 /// Gives an extended journal back to its preallocated size; whatever it says must not be needed any

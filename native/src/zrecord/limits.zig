@@ -32,7 +32,6 @@ pub const Limits = struct {
 /// One rule of the protocol each.
 pub const Mistake = enum {
     none,
-    append_header_first,
     sync_skips_chunks,
     sync_skips_table,
     sync_skips_directory,
@@ -55,4 +54,9 @@ pub const Mistake = enum {
     foreign_boot_trusted,
     stale_lazy_slot_trusted,
     append_keeps_old_tail,
+    found_slot_not_synced,
+    found_journal_not_synced,
+    failed_sync_retried,
+    poison_keeps_boot_id,
+    durable_before_entries,
 };

@@ -77,6 +77,11 @@ fn unsupported(slot: *const [format.Slot.size]u8, fault: *Fault) Error {
 pub fn recover(engine: anytype, lazy: ?format.Slot, others_gone: anytype, fault: *Fault) Error!void {
     const E = @TypeOf(engine.*);
     const mistake = E.limits.mistake;
+    // A writer that was killed may have left D, and below the journal, in the page cache alone. What is
+    // built upon has to be durable first.
+    if (engine.writable and mistake != .found_slot_not_synced) {
+        files.syncFile(engine.medium, engine.meta) catch |err| return fault.in(.meta, err);
+    }
     try adopt(engine, .of(engine.durable), fault);
 
     var retired = format.JournalHeader.no_chunk;
@@ -147,6 +152,9 @@ fn redo(engine: anytype, found: anytype, fault: *Fault) Error!void {
     try adopt(engine, state, fault);
     try compareDigest(engine, fault);
     if (!engine.writable) return;
+    if (@TypeOf(engine.*).limits.mistake != .found_journal_not_synced) {
+        files.syncFile(engine.medium, engine.journal.?) catch |err| return fault.in(.journal, err);
+    }
     try journal.apply(engine, found.changes, fault);
     if (@TypeOf(engine.*).limits.mistake != .entries_not_synced) try journal.syncChanges(engine, found.changes, fault);
     engine.table.overlay = &.{};
@@ -171,42 +179,64 @@ fn extend(engine: anytype, slot: format.Slot, fault: *Fault) Error!bool {
         else => return err,
     };
     if (!whole) engine.publish(durable);
+    if (whole and engine.writable) try rewriteTail(engine, fault);
     return whole;
+}
+
+/// After an fsync that failed, pages may stay in the cache as clean ones that the medium does not have.
+/// What was verified there is written again, so that the next fsync covers it.
+fn rewriteTail(engine: anytype, fault: *Fault) Error!void {
+    const E = @TypeOf(engine.*);
+    var scratch: []u8 = &.{};
+    defer engine.gpa.free(scratch);
+    var index = engine.durable.length;
+    while (index < engine.current.length) : (index += 1) {
+        var entries: [1]E.Entry = undefined;
+        try engine.table.readRun(index, &entries, fault);
+        const stored = try readStored(engine, &entries[0], index, &scratch, fault);
+        var pieces = [1][]const u8{stored};
+        try engine.chunks.write(.{ .chunk = entries[0].chunk, .offset = entries[0].offset }, &pieces, fault);
+        _ = try engine.table.write(index, &entries, fault);
+    }
+}
+
+/// The stored bytes of a record by position, in `scratch`, which grows as needed.
+fn readStored(engine: anytype, entry: anytype, index: u64, scratch: *[]u8, fault: *Fault) Error![]u8 {
+    switch (engine.codecs.codec) {
+        inline else => |codec| try gather.checkEntry(engine, codec, entry, index, fault),
+    }
+    _ = try engine.chunks.view(gather.locationOf(entry), index, fault);
+    if (scratch.len < entry.stored_size) {
+        engine.gpa.free(scratch.*);
+        scratch.* = &.{};
+        scratch.* = try engine.gpa.alloc(u8, entry.stored_size);
+    }
+    const stored = scratch.*[0..entry.stored_size];
+    try engine.chunks.read(gather.locationOf(entry), stored, index, fault);
+    return stored;
 }
 
 /// Whether every record behind D reads back with its sum, and the digests agree.
 fn verifyTail(engine: anytype, fault: *Fault) Error!bool {
-    switch (engine.codecs.codec) {
-        inline else => |codec| {
-            var index = engine.durable.length;
-            const E = @TypeOf(engine.*);
-            var scratch: []u8 = &.{};
-            defer engine.gpa.free(scratch);
-            var digest = engine.durable.table_digest;
-            while (index < engine.current.length) : (index += 1) {
-                var entries: [1]E.Entry = undefined;
-                try engine.table.readRun(index, &entries, fault);
-                const entry = &entries[0];
-                try gather.checkEntry(engine, codec, entry, index, fault);
-                _ = try engine.chunks.view(gather.locationOf(entry), index, fault);
-                if (scratch.len < entry.stored_size) {
-                    engine.gpa.free(scratch);
-                    scratch = &.{};
-                    scratch = try engine.gpa.alloc(u8, entry.stored_size);
-                }
-                const stored = scratch[0..entry.stored_size];
-                try engine.chunks.read(gather.locationOf(entry), stored, index, fault);
-                const sum = format.entrySum(&engine.uuid, entry, format.hash(0, stored));
-                if (sum != entry.sum and E.limits.mistake != .record_sum_skipped) return false;
-                digest +%= format.entryDigest(index, std.mem.asBytes(entry));
-            }
-            if (E.limits.mistake == .table_digest_skipped) return true;
-            if (digest != engine.current.table_digest) return false;
-            // Something of another machine start is taken over: the whole table has to be the one meant.
-            try compareDigest(engine, fault);
-            return true;
-        },
+    const E = @TypeOf(engine.*);
+    var scratch: []u8 = &.{};
+    defer engine.gpa.free(scratch);
+    var digest = engine.durable.table_digest;
+    var index = engine.durable.length;
+    while (index < engine.current.length) : (index += 1) {
+        var entries: [1]E.Entry = undefined;
+        try engine.table.readRun(index, &entries, fault);
+        const entry = &entries[0];
+        const stored = try readStored(engine, entry, index, &scratch, fault);
+        const sum = format.entrySum(&engine.uuid, entry, format.hash(0, stored));
+        if (sum != entry.sum and E.limits.mistake != .record_sum_skipped) return false;
+        digest +%= format.entryDigest(index, std.mem.asBytes(entry));
     }
+    if (E.limits.mistake == .table_digest_skipped) return true;
+    if (digest != engine.current.table_digest) return false;
+    // Something of another machine start is taken over: the whole table has to be the one meant.
+    try compareDigest(engine, fault);
+    return true;
 }
 
 /// CorruptStore if the table is not the one that the committed state means.
@@ -287,7 +317,9 @@ fn removeStrays(engine: anytype, retired: u32, recovered: bool, fault: *Fault) E
         error.OutOfMemory => error.OutOfMemory,
         else => |other| fault.in(.store, other),
     };
+    engine.table.forget(engine.current.length);
     for (strays.names.items) |name| {
+        if (name == .chunk) engine.chunks.forget(name.chunk);
         engine.medium.unlink(name) catch |err| return fault.in(name, err);
     }
     if (strays.names.items.len > 0) {

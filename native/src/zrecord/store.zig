@@ -380,8 +380,8 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
         pub fn delete(store: *Self, indices: anytype, fault: *Fault) Error!u64 {
             switch (store.engine) {
                 inline else => |engine| {
-                    try engine.enterWriter();
-                    defer engine.leaveWriter();
+                    try engine.enterSyncer();
+                    defer engine.leaveSyncer();
                     const doomed = try delete_zig.select(engine, indices, fault);
                     defer store.gpa.free(doomed.memory);
                     if (doomed.indices.len == 0) return 0;
@@ -396,8 +396,8 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
         pub fn compact(store: *Self, progress: anytype, fault: *Fault) Error!void {
             switch (store.engine) {
                 inline else => |engine| {
-                    try engine.enterWriter();
-                    defer engine.leaveWriter();
+                    try engine.enterSyncer();
+                    defer engine.leaveSyncer();
                     const victims = try compact_zig.survey(engine, fault);
                     defer store.gpa.free(victims);
                     // Nothing to give back needs nobody gone.
@@ -416,6 +416,8 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             if (store.process.load(.acquire) != store.medium.processId()) store.afterFork();
             switch (store.engine) {
                 inline else => |engine| {
+                    engine.syncing.lockUncancelable(parallel.io);
+                    defer engine.syncing.unlock(parallel.io);
                     engine.writers.lockUncancelable(parallel.io);
                     defer engine.writers.unlock(parallel.io);
                     if (engine.closed) return;

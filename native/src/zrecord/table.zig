@@ -190,20 +190,27 @@ pub fn Table(comptime Medium: type, comptime limits: limits_zig.Limits, comptime
             return self.segment_count > segmentsFor(length);
         }
 
-        /// Gives back what lies behind `length` entries: closes and removes whole segments, cuts the
-        /// last. Nobody may read there. True if a file was removed.
-        pub fn cut(self: *Self, length: u64, fault: *Fault) status.Error!bool {
-            const keep = segmentsFor(length);
-            var removed = false;
-            while (self.segment_count > keep) {
+        /// Closes the segments behind `length` entries. Nobody may read there.
+        pub fn forget(self: *Self, length: u64) void {
+            while (self.hasSpare(length)) {
                 const id = self.segment_count - 1;
                 const segment = &self.segments[id];
-                self.medium.unlink(.{ .segment = id }) catch |err| return fault.in(.{ .segment = id }, err);
-                removed = true;
                 if (segment.mapped) |mapped| self.medium.unmap(mapped, map_size);
                 if (segment.file) |file| self.medium.close(file);
                 segment.* = .{};
                 @atomicStore(u32, &self.segment_count, id, .release);
+            }
+        }
+
+        /// Gives back what lies behind `length` entries: removes whole segments, cuts the last. Nobody may
+        /// read there. True if a file was removed.
+        pub fn cut(self: *Self, length: u64, fault: *Fault) status.Error!bool {
+            const keep = segmentsFor(length);
+            const removed = self.hasSpare(length);
+            while (self.hasSpare(length)) {
+                const id = self.segment_count - 1;
+                self.medium.unlink(.{ .segment = id }) catch |err| return fault.in(.{ .segment = id }, err);
+                self.forget(id * segment_capacity);
             }
             if (keep > 0) {
                 const name: files.Name = .{ .segment = keep - 1 };
