@@ -89,8 +89,9 @@ def build(session: nox.Session, package: str) -> None:
 
 @nox.session(venv_backend="none", requires=["toolchain"])
 def test_native(session: nox.Session) -> None:
-    """Run the Zig tests and analyse the libraries for all eight targets."""
+    """Run the Zig tests and the protocol's model; analyse the libraries for all eight targets."""
     zig_build(session, "test", "check-all")
+    run_in_toolchain(session, "native/test/protocol_model.py")
 
 
 @nox.session(python=PYTHONS, requires=["build(zrecord)"])
@@ -149,6 +150,7 @@ def lint(session: nox.Session) -> None:
 def crash(session: nox.Session) -> None:
     """Crash the store at every operation, for long; ``-- -Dscale=N`` sets how long."""
     zig_build(session, "crash", *scale(session))
+    run_in_toolchain(session, "native/test/protocol_model.py", "--seconds", "600")
 
 
 @nox.session(venv_backend="none", requires=["toolchain"], default=False)
