@@ -1,0 +1,170 @@
+//! Crashes a store at every change of its medium, and proves that the search notices protocol
+//! mistakes.
+//!
+//!     zig build crash [-Dscale=N] [-Dseed=N]
+//!
+//! A failing script prints its number; `-Dscale=0 -Dseed=NUMBER` runs that script alone.
+
+const std = @import("std");
+const builtin = @import("builtin");
+const options = @import("test_options");
+const zrecord = @import("zrecord");
+const crash_search = @import("crash_search.zig");
+const trial = @import("trial.zig");
+const sim = @import("sim_files.zig");
+
+const Counts = crash_search.Counts;
+const Operation = crash_search.Operation;
+const Script = crash_search.Script;
+const Seen = crash_search.Seen;
+const print = std.debug.print;
+
+const Dense = trial.Trial(trial.tiny, .dense);
+const Ragged = trial.Trial(trial.tiny, .ragged);
+
+const gpa = std.heap.smp_allocator;
+const page_sizes = [_]u32{ 4096, 512, 64 };
+
+const short_operations = [_]Operation{ .append, .sync, .delete, .compact, .reopen };
+const short_count = 5 + 25 + 125;
+/// Page size, names, kind and codec.
+const variant_count = page_sizes.len * 2 * 2 * 2;
+
+const Plan = struct { script: Script, ragged: bool };
+
+/// Script `number`: first every sequence of up to three operations in every variant, then random ones.
+fn planOf(number: u64, buffer: *[16]Operation) Plan {
+    var plan: Plan = .{ .script = .{ .seed = number, .operations = undefined }, .ragged = number / 6 % 2 != 0 };
+    plan.script.page_size = page_sizes[@intCast(number % 3)];
+    plan.script.names = if (number / 3 % 2 == 0) .strict else .ordered;
+    if (number < short_count * variant_count) {
+        plan.script.codec = if (number / 12 % 2 == 0) .raw else .zstd;
+        var rest = number / variant_count;
+        var length: usize = 1;
+        var sequences: u64 = short_operations.len;
+        while (rest >= sequences) : (length += 1) {
+            rest -= sequences;
+            sequences *= short_operations.len;
+        }
+        for (buffer[0..length]) |*operation| {
+            operation.* = short_operations[@intCast(rest % short_operations.len)];
+            rest /= short_operations.len;
+        }
+        plan.script.operations = buffer[0..length];
+        return plan;
+    }
+    var prng: std.Random.DefaultPrng = .init(number);
+    const random = prng.random();
+    plan.script.codec = if (random.uintLessThan(u8, 8) == 0) .zstd else .raw;
+    // Some scripts live on appends and power cuts, others on everything.
+    const weights: []const struct { Operation, u8 } = if (random.boolean())
+        &.{ .{ .append, 6 }, .{ .append_parts, 1 }, .{ .abort, 1 }, .{ .sync, 2 }, .{ .sync_append, 1 }, .{ .delete, 3 }, .{ .compact, 2 }, .{ .close, 1 }, .{ .kill, 2 }, .{ .power, 2 } }
+    else
+        &.{ .{ .append, 8 }, .{ .abort, 1 }, .{ .sync, 1 }, .{ .sync_append, 1 }, .{ .kill, 1 }, .{ .power, 6 } };
+    var total: u64 = 0;
+    for (weights) |weight| total += weight[1];
+    for (buffer[0..14]) |*operation| {
+        var ticket = random.uintLessThan(u64, total);
+        for (weights) |weight| {
+            operation.* = weight[0];
+            if (ticket < weight[1]) break;
+            ticket -= weight[1];
+        }
+    }
+    plan.script.operations = buffer[0..14];
+    return plan;
+}
+
+/// Runs one script; the violation's text if there is one.
+fn runScript(comptime Trial: type, plan: Plan, seen: *Seen, counts: *Counts, text: *[400]u8) !?[]const u8 {
+    var search: crash_search.Search(Trial) = .init(gpa, seen, plan.script);
+    defer search.deinit();
+    _ = try search.run();
+    counts.add(search.counts);
+    const found = search.violation orelse return null;
+    return try std.fmt.bufPrint(text, "{s} ({any} expected {d} found {d})", .{
+        found, search.fault.file, search.fault.expected, search.fault.found,
+    });
+}
+
+fn describe(plan: Plan) void {
+    print("script {d} (page {d}, {t} names, {t}, {s}):", .{
+        plan.script.seed,  plan.script.page_size,                    plan.script.names,
+        plan.script.codec, if (plan.ragged) "ragged" else "dense",
+    });
+    for (plan.script.operations) |operation| print(" {t}", .{operation});
+    print("\n", .{});
+}
+
+const Worker = struct {
+    next: *std.atomic.Value(u64),
+    distinct: *std.atomic.Value(u64),
+    wanted: u64,
+    end: u64,
+    counts: Counts = .{},
+    seen: Seen = .empty,
+    failed: u64 = 0,
+    failure: ?anyerror = null,
+
+    fn run(worker: *Worker) void {
+        worker.tryRun() catch |err| {
+            worker.failure = err;
+        };
+    }
+
+    fn tryRun(worker: *Worker) !void {
+        while (worker.distinct.load(.monotonic) < worker.wanted) {
+            const number = worker.next.fetchAdd(1, .monotonic);
+            if (number >= worker.end) return;
+            var buffer: [16]Operation = undefined;
+            const plan = planOf(number, &buffer);
+            var counts: Counts = .{};
+            var text: [400]u8 = undefined;
+            const violation = if (plan.ragged)
+                try runScript(Ragged, plan, &worker.seen, &counts, &text)
+            else
+                try runScript(Dense, plan, &worker.seen, &counts, &text);
+            worker.counts.add(counts);
+            _ = worker.distinct.fetchAdd(counts.distinct, .monotonic);
+            if (violation) |found| {
+                worker.failed += 1;
+                print("VIOLATION: {s}\n  ", .{found});
+                describe(plan);
+                print("  replay: zig build crash -Dscale=0 -Dseed={d}\n", .{number});
+                if (worker.failed >= 5) return;
+            }
+        }
+    }
+};
+
+test "crash states" {
+    const worker_count = 2;
+    const wanted: u64 = if (options.scale == 0) 1 else if (builtin.mode == .Debug) 20_000 else 1_000_000;
+    var next: std.atomic.Value(u64) = .init(options.seed - 1);
+    if (options.scale == 0) next.raw = options.seed;
+    const end = if (options.scale == 0) options.seed + 1 else std.math.maxInt(u64);
+    var distinct: std.atomic.Value(u64) = .init(0);
+    var workers: [worker_count]Worker = undefined;
+    var threads: [worker_count]std.Thread = undefined;
+    for (&workers, &threads) |*worker, *thread| {
+        worker.* = .{ .next = &next, .distinct = &distinct, .wanted = wanted * @max(options.scale, 1), .end = end };
+        thread.* = try .spawn(.{}, Worker.run, .{worker});
+    }
+    var total: Counts = .{};
+    var failed: u64 = 0;
+    for (&workers, threads) |*worker, thread| {
+        thread.join();
+        if (worker.failure) |err| return err;
+        total.add(worker.counts);
+        failed += worker.failed;
+    }
+    // Both workers may have met the same state.
+    var shared: u64 = 0;
+    var keys = workers[0].seen.keyIterator();
+    while (keys.next()) |key| shared += @intFromBool(workers[1].seen.contains(key.*));
+    total.distinct -= shared;
+    for (&workers) |*worker| worker.seen.deinit(gpa);
+    total.print("crash states");
+    print("crash states: {d} passed, {d} failed\n", .{ total.scripts - failed, failed });
+    if (failed > 0) return error.Violations;
+}
