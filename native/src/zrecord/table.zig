@@ -66,7 +66,7 @@ pub fn Table(comptime Medium: type, comptime limits: limits_zig.Limits, comptime
                 self.adopt(file);
             }
             for (0..count) |id| {
-                const needed = @min(length - id * segment_capacity, segment_capacity) * entry_size;
+                const needed = @as(u64, @min(length - id * segment_capacity, segment_capacity)) * entry_size;
                 // Every segment but the last was checked when the next one was reached.
                 if (id + 1 < count and self.segments[id].mapped != null) continue;
                 const name: files.Name = .{ .segment = @intCast(id) };
