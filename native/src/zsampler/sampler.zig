@@ -120,21 +120,22 @@ pub const Sampler = struct {
 
     fn fillWeighted(s: *const Sampler, first: u128, batch: []u64) void {
         const reduction: uniform.Reduction(u64) = .init(s.length);
+        const stream = s.drawStream();
         var words: philox.Block = undefined;
         for (batch, 0..) |*index, ordinal| {
             const position = first + ordinal;
+            const block_index: [2]u64 = .{ @truncate(position >> 1), @truncate(position >> 65) };
             const pair: usize = @intCast(position & 1);
-            if (ordinal == 0 or pair == 0) words = s.drawStream().draw(.weighted, position >> 1, 0);
+            if (ordinal == 0 or pair == 0) words = stream.draw(.weighted, block_index, 0);
             var chosen = words;
             var attempt: u64 = 0;
-            const column_index = while (true) {
-                if (reduction.accept(chosen[2 * pair])) |value| break value;
+            const number = while (true) {
+                if (reduction.accept(chosen[2 * pair])) |accepted| break accepted;
                 attempt += 1;
-                chosen = s.drawStream().draw(.weighted, position >> 1, attempt);
+                chosen = stream.draw(.weighted, block_index, attempt);
             };
-            const column = s.columns[@intCast(column_index)];
-            const own = chosen[2 * pair + 1] < column.threshold;
-            index.* = if (own) column_index else column.alias;
+            const column = s.columns[@intCast(number)];
+            index.* = if (chosen[2 * pair + 1] < column.threshold) number else column.alias;
         }
     }
 };

@@ -28,9 +28,9 @@ pub const Stream = extern struct {
     length: u64,
 
     /// Philox(key = (seed, length), counter = (block low, attempt, tag, block high)).
-    pub inline fn draw(stream: Stream, tag: Tag, block_index: u128, attempt: u64) philox.Block {
+    pub inline fn draw(stream: Stream, tag: Tag, block_index: [2]u64, attempt: u64) philox.Block {
         return philox.block(
-            .{ @truncate(block_index), attempt, @intFromEnum(tag), @truncate(block_index >> 64) },
+            .{ block_index[0], attempt, @intFromEnum(tag), block_index[1] },
             .{ stream.seed, stream.length },
         );
     }
@@ -76,15 +76,20 @@ pub fn fill(comptime Word: type, stream: Stream, first: u128, indices: []u64) vo
     var skipped: usize = @intCast(first % word_count); // words before the position, in the chunk
     var rest = indices;
     while (rest.len > 0) {
-        const used = @min(rest.len, words.len - skipped);
+        // Chunks end at multiples of their size, so that no carry leaves the low half inside one.
+        const low: u64 = @truncate(block_index);
+        const high: u64 = @truncate(block_index >> 64);
+        const room: usize = chunk_block_count - @as(usize, @intCast(low % chunk_block_count));
+        const used = @min(rest.len, room * word_count - skipped);
         const block_count = (skipped + used + word_count - 1) / word_count;
-        for (blocks[0..block_count], 0..) |*block, i| block.* = stream.draw(tag, block_index + i, 0);
+        for (blocks[0..block_count], 0..) |*block, i|
+            block.* = stream.draw(tag, .{ low + i, high }, 0);
 
         // Rare, unless the length is near the number of words.
         if (reduce(Word, reduction, words[skipped..][0..used], rest[0..used]))
-            redraw(Word, stream, reduction, block_index, &blocks, skipped, rest[0..used]);
+            redraw(Word, stream, reduction, .{ low, high }, &blocks, skipped, rest[0..used]);
         rest = rest[used..];
-        block_index += chunk_block_count;
+        block_index += room;
         skipped = 0;
     }
 }
@@ -100,18 +105,17 @@ inline fn reduce(
     var i: usize = 0;
     if (Word == u32 and reduction.length < length_max_narrow) {
         const lane_count = 8;
+        const Words = @Vector(lane_count, u32);
         const Lanes = @Vector(lane_count, u64);
         const factor: Lanes = @splat(@as(u32, @intCast(reduction.length)));
-        const excess: Lanes = @splat(reduction.excess);
-        const low_half: Lanes = @splat(0xffff_ffff);
-        var borrows: Lanes = @splat(0);
+        var least: Words = @splat(0xffff_ffff);
         while (i + lane_count <= words.len) : (i += lane_count) {
-            const word: Lanes = @as(@Vector(lane_count, u32), words[i..][0..lane_count].*);
+            const word: Lanes = @as(Words, words[i..][0..lane_count].*);
             const product = word *% factor;
             indices[i..][0..lane_count].* = product >> @splat(32);
-            borrows |= (product & low_half) -% excess;
+            least = @min(least, @as(Words, @truncate(product)));
         }
-        refused = @reduce(.Or, borrows) >> 63 != 0;
+        refused = @reduce(.Min, least) < reduction.excess;
     }
     for (words[i..], indices[i..]) |word, *index| {
         const accepted = reduction.accept(word);
@@ -121,13 +125,13 @@ inline fn reduce(
     return refused;
 }
 
-/// The indices of a chunk again, with as many further attempts as each needs. Out of line, to
-/// leave the registers to the loops above.
+/// Draws for the refused words of a chunk until none is refused. Out of line, to leave the
+/// registers to the loops above.
 noinline fn redraw(
     comptime Word: type,
     stream: Stream,
     reduction: Reduction(Word),
-    first_block: u128,
+    first_block: [2]u64,
     blocks: *[chunk_block_count]philox.Block,
     skipped: usize,
     indices: []u64,
@@ -135,23 +139,32 @@ noinline fn redraw(
     const tag: Tag = if (Word == u32) .narrow else .wide;
     const word_count = @sizeOf(philox.Block) / @sizeOf(Word);
     const words: *const [chunk_block_count * word_count]Word = @ptrCast(blocks);
-    var done: [words.len]bool = @splat(false);
-    var left = indices.len;
-    var attempt: u64 = 0;
-    while (left > 0) : (attempt += 1) {
-        // The block that holds this attempt's words; positions of one block share it.
+    var refused: [words.len]u16 = undefined;
+    var count: usize = 0;
+    for (words[skipped..][0..indices.len], skipped..) |word, i| {
+        if (reduction.accept(word) != null) continue;
+        refused[count] = @intCast(i);
+        count += 1;
+    }
+    var attempt: u64 = 1;
+    while (count > 0) : (attempt += 1) {
+        // In ascending order, so those of one block share its next words.
         var drawn: ?usize = null;
-        for (indices, skipped..) |*index, i| {
-            if (done[i]) continue;
+        var left: usize = 0;
+        for (refused[0..count]) |i| {
             const b = i / word_count;
-            if (attempt > 0 and drawn != b) {
-                blocks[b] = stream.draw(tag, first_block + b, attempt);
+            if (drawn != b) {
+                blocks[b] = stream.draw(tag, .{ first_block[0] + b, first_block[1] }, attempt);
                 drawn = b;
             }
-            index.* = reduction.accept(words[i]) orelse continue;
-            done[i] = true;
-            left -= 1;
+            if (reduction.accept(words[i])) |index| {
+                indices[i - skipped] = index;
+            } else {
+                refused[left] = i;
+                left += 1;
+            }
         }
+        count = left;
     }
 }
 
@@ -174,14 +187,15 @@ fn expectDefinition(comptime Word: type, length: u64) !void {
     const stream: Stream = .{ .seed = 5, .length = length };
     const reduction: Reduction(Word) = .init(length);
     var indices: [300]u64 = undefined;
-    for ([_]u128{ 0, 3, 8, 13, 1 << 64, (1 << 68) - 1 }) |first| {
+    for ([_]u128{ 0, 3, 8, 13, 1 << 64, (1 << 67) - 9, (1 << 68) - 1 }) |first| {
         for ([_]usize{ 1, 7, 8, 128, 300 }) |count| {
             fill(Word, stream, first, indices[0..count]);
             for (indices[0..count], 0..) |index, i| {
                 const position = first + i;
                 var attempt: u64 = 0;
                 const expected = while (true) : (attempt += 1) {
-                    const block = stream.draw(tag, position / word_count, attempt);
+                    const q = position / word_count;
+                    const block = stream.draw(tag, .{ @truncate(q), @truncate(q >> 64) }, attempt);
                     const words: [word_count]Word = @bitCast(block);
                     if (reduction.accept(words[@intCast(position % word_count)])) |value| break value;
                 };

@@ -68,7 +68,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -190,7 +190,8 @@ class Sampler:
         self._lock = threading.Lock()
         self._step = 0  # the step of the next batch
         self._drawn = _NOTHING_DRAWN
-        self._ahead_steps = 1  # how many steps `next` draws when it runs out
+        self._ahead_steps = 1  # how many steps to draw when those drawn have run out
+        self._ahead_steps_max = max(1, _AHEAD_INDICES // self._batch_size)
         _samplers.add(self)
 
     @property
@@ -304,26 +305,27 @@ class Sampler:
         with self._lock:
             step = self._step
             first, batches = self._drawn
-            ordinal = step - first
             if out is not None:
-                self._native.fill(_integer("step", step, 0, _native.STEP_MAX), 1, out)
-            elif ordinal < len(batches):
-                out = batches[ordinal]
+                self.at(step, out)
+            elif step - first < len(batches):
+                out = batches[step - first]
             else:
-                batches = self._draw(step)
-                out = batches[0]
+                out = self._draw(step)
             self._step = step + 1
         return out
 
-    def _draw(self, step: int) -> npt.NDArray[np.uint64]:
-        """Draw the batches of some steps: one after a seek, more with each call that follows."""
-        _integer("step", step, 0, _native.STEP_MAX)
-        count = min(self._ahead_steps, _native.STEP_MAX + 1 - step)
+    def _draw(self, step: int) -> Indices:
+        """Batch of this step; what comes after it is kept for the calls that follow."""
+        # One batch after a seek, more with each call that finds nothing left.
+        count = self._ahead_steps
+        if count < self._ahead_steps_max:
+            self._ahead_steps = min(2 * count, self._ahead_steps_max)
+        if count == 1 or step + count - 1 > _native.STEP_MAX:
+            return self.at(step)
         batches = np.empty((count, self._batch_size), np.uint64)
         self._native.fill(step, count, batches)
         self._drawn = (step, batches)
-        self._ahead_steps = max(1, min(2 * count, _AHEAD_INDICES // self._batch_size))
-        return batches
+        return cast(Indices, batches[0])
 
     def __iter__(self) -> Sampler:
         return self
@@ -341,7 +343,7 @@ class Sampler:
 
     def _set_step(self, step: int) -> None:
         with self._lock:
-            # Batches drawn ahead are given out once only: the caller may write into them.
+            # A batch is given out once only: the caller may write into it.
             self._drawn = _NOTHING_DRAWN
             self._ahead_steps = 1
             self._step = step
@@ -472,14 +474,14 @@ class Sampler:
             raise ValueError("out must be C-contiguous and writable")
 
 
-#: First step and batches of a sampler that has drawn nothing ahead.
+#: The first step and the batches of a sampler that has drawn nothing ahead.
 _NOTHING_DRAWN = (0, np.empty((0, 0), np.uint64))
 
 _samplers: weakref.WeakSet[Sampler] = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    """In a forked child, where the thread that held a lock may not exist."""
+    """In a forked child: the thread that held a lock may not exist there."""
     for sampler in list(_samplers):
         sampler._lock = threading.Lock()
 
