@@ -20,6 +20,7 @@ __all__ = ["DICT_TIERS", "train_dict"]
 # The rest of a larger record says little more to a dictionary.
 _SAMPLE_SIZE_MAX = 128 * 1024
 _PROBE_COUNT = 2**16
+_BATCH_SIZE = 4 * 2**20
 
 
 class _Tier(NamedTuple):
@@ -130,16 +131,18 @@ def _of_store(store: DenseStore | RaggedStore, budget: int) -> Iterator[Any]:
     if isinstance(store, DenseStore):
         width = store._width
     else:
-        probe = np.unique(np.linspace(0, len(store), _PROBE_COUNT, False).astype(np.int64))
-        lengths = store.lengths(probe[: len(store)]) * store.dtype.itemsize
-        width = int(np.minimum(lengths, _SAMPLE_SIZE_MAX).mean()) if len(lengths) else 1
-    for i in _evenly(len(store), width, budget):
-        yield _bytes(store[i], i)
+        probe = np.linspace(0, len(store), min(len(store), _PROBE_COUNT), False).astype(np.int64)
+        width = int(store.lengths(probe).mean()) * store.dtype.itemsize if len(probe) else 1
+    wanted = np.fromiter(_evenly(len(store), width, budget), np.int64)
+    count = max(1, min(256, _BATCH_SIZE // width))
+    for start in range(0, len(wanted), count):
+        indices = wanted[start : start + count]
+        yield from map(_bytes, store.gather(indices), indices)
 
 
 def _evenly(count: int, width: int, budget: int) -> Iterable[int]:
     """Return indices over the whole range whose records fill the budget."""
-    wanted = min(count, budget // max(1, min(width, _SAMPLE_SIZE_MAX)) + 1)
+    wanted = min(count, budget // min(max(1, width), _SAMPLE_SIZE_MAX) + 1)
     return (i * count // wanted for i in range(wanted))
 
 

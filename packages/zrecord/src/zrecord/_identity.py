@@ -34,7 +34,7 @@ _SHAPE_RANK_MAX = 31  # numpy before 2.0 ends at 32 dimensions, and a batch adds
 _OBJECT, _LAST_BUILT_IN = 17, 23
 _LONGDOUBLE, _CLONGDOUBLE = 13, 16
 _STRUCT_KEYS = {"names", "formats", "offsets", "itemsize"}
-_SIMPLE = re.compile(r"[|<>][biufcSUVmM][0-9]{1,10}(\[[0-9]{0,10}[a-zA-Zμ]{1,2}\])?")
+_SIMPLE = re.compile(r"[|<>][biufcSUVmM][0-9]{1,10}(\[([1-9][0-9]{0,9})?[a-zA-Zμ]{1,2}\])?")
 _EXTENDED = re.compile(r"([<>][fc][0-9]{2}):([0-9]{1,3})")
 
 Description = Any
@@ -111,8 +111,8 @@ def same_dtype(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
     if a is b:
         return True
     if a.names is None and b.names is None:
-        # Two types of another package may both look like bare bytes of one size to numpy.
-        return a.type is b.type and a == b
+        # To numpy a type of another package may look like bare bytes of its size.
+        return a == b and (a.kind != "V" or a.type is b.type)
     try:
         return bool(_layout(describe(a)) == _layout(describe(b)))
     except TypeError:
