@@ -75,6 +75,43 @@ def test_c1_every_mode_follows_its_sampler(mode):
     assert [as_bytes(b) for b in got] == [as_bytes(b) for b in expected(50, mode, 1000)]
 
 
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_the_global_order_is_the_same_for_any_number_of_ranks(ranks):
+    rows = [b["i"].tolist() for b in draw(40, 2, 4, ranks, transform=None)]
+    assert rows == [b["i"].tolist() for b in expected(40)]
+
+
+def test_passes_without_any_call_are_different_orders():
+    with DataLoader(streams(), 2, 9, with_index="i") as loader:
+        assert loader.steps_per_cycle == 37
+        passes = [tuple(i for b in loader.epochs(1) for i in b["i"].tolist()) for _ in range(3)]
+    assert len(set(passes)) == 3
+    assert all(sorted(order) == list(range(RECORDS)) for order in passes)
+
+
+def test_zero_is_a_seed():
+    def order(**options):
+        with DataLoader(streams(), 1, 16, with_index="i", **options) as loader:
+            return next(loader)["i"].tolist()
+
+    assert len({str(order(seed=0)), str(order(seed=1)), str(order())}) == 3
+    assert order(seed=0) == order(seed=0)
+    assert order(seed=42) == order()
+
+
+@pytest.mark.parametrize("workers", [0, 4])
+def test_batches_and_slices_that_are_kept_do_not_change(workers):
+    with DataLoader(streams(), workers, 16, 2, with_index="i") as loader:
+        kept = list(loader.take(100))
+        slices = [batch["x"][3:7] for batch in loader.take(50)]
+        copies = [part.copy() for part in slices]
+        list(loader.take(50))
+    source = streams()["x"]
+    for batch in kept:
+        assert np.array_equal(batch["x"], source[batch["i"]])
+    assert all(np.array_equal(a, b) for a, b in zip(slices, copies, strict=True))
+
+
 def test_c1_a_slow_first_step_does_not_let_others_overtake():
     def slow_first(batch, info):
         if info.step % 5 == 0:

@@ -216,13 +216,14 @@ def handler(number, frame):
     global calls
     calls += 1
     {action}
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
 signal.signal(signal.SIGALRM, handler)
 loader = DataLoader({{'x': x}}, {workers}, 10, 2, transform=step_of)
-signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+signal.setitimer(signal.ITIMER_REAL, 0.001)
 try:
     while calls < 100: next(loader)
 except LoaderClosed: pass
-signal.setitimer(signal.ITIMER_REAL, 0)
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
 loader.close()
 print("ok")
 """

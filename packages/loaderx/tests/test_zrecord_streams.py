@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -311,6 +315,47 @@ next(loader)
 """
     )
     assert finished.stdout == finished.stderr == ""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_killed_runs_leave_nothing_that_stops_the_next(stores, tmp_path):
+    """Four runs at once are killed in the middle; a fifth reads the same stores to the end."""
+    for store in stores.values():
+        store.sync()
+    paths = {name: store.path for name, store in stores.items()}
+    program = tmp_path / "run.py"
+    program.write_text(
+        f"""
+import sys
+from loaderx import DataLoader
+from zrecord import DenseStore, RaggedStore
+image = DenseStore({paths["image"]!r}, mode="r")
+text = RaggedStore({paths["text"]!r}, mode="r")
+loader = DataLoader({{"image": image, "text": text}}, 4, 16)
+steps = int(sys.argv[1])
+for step, batch in enumerate(loader):
+    if step == 20: print("running", flush=True)
+    if step == steps: break
+"""
+    )
+    command = [sys.executable, str(program)]
+    runs = [
+        subprocess.Popen([*command, str(2**60)], stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    try:
+        for run in runs:
+            assert run.stdout.readline() == "running\n"
+            maps = f"/proc/{run.pid}/maps"
+            assert not os.path.exists(maps) or "/dev/shm" not in Path(maps).read_text()
+    finally:
+        for run in runs:
+            run.kill()
+            run.communicate()
+    files = sorted(os.listdir(paths["image"])), sorted(os.listdir(paths["text"]))
+    last = subprocess.run([*command, "100"], capture_output=True, text=True, timeout=30)
+    assert (last.returncode, last.stdout, last.stderr) == (0, "running\n", "")
+    assert (sorted(os.listdir(paths["image"])), sorted(os.listdir(paths["text"]))) == files
 
 
 def test_c20_the_native_pool_is_the_stores_affair(stores):

@@ -128,8 +128,8 @@ class DataLoader:
     sampler : object, optional
         Anything with ``at(step)``, ``steps_per_cycle``, ``state_dict()`` and
         ``load_state_dict(state, strict)``, in place of `batch_size`, `mode`, `seed`, `weights`,
-        `rank`, `world_size`, `remainder` and `subset`. The loader sets its counter when it saves
-        or loads a state.
+        `rank`, `world_size`, `remainder` and `subset`. Its own counter plays no part, and is set
+        when a state is loaded.
     packed : bool
         Gather ragged streams with ``gather_packed``.
     with_index : str, optional
@@ -363,12 +363,13 @@ class DataLoader:
         self._ring.check_process()
         with self._ring.lock:
             step = self._stream.position()
-            if hasattr(self._sampler, "seek"):
-                self._sampler.seek(step)
+            sampler = self._sampler.state_dict()
+            if isinstance(self._sampler, Sampler):  # its own counter is not the loader's
+                sampler["position"] = step * self._sampler.global_batch
             return {
                 "version": STATE_VERSION,
                 "step": step,
-                "sampler": self._sampler.state_dict(),
+                "sampler": sampler,
                 "streams": {source.name: source.fingerprint for source in self._sources},
                 "subset": self._subset_state(),
             }
@@ -422,7 +423,7 @@ class DataLoader:
                     + ". Pass strict=False to load the position all the same.",
                     differences,
                 )
-            if hasattr(self._sampler, "tell"):
+            if isinstance(self._sampler, Sampler):
                 step = _step("the step of the saved position", self._sampler.tell())
             self._move(step)
 
