@@ -6,6 +6,7 @@
 const std = @import("std");
 const codec = @import("codec.zig");
 const format = @import("format.zig");
+const locks = @import("locks.zig");
 const parallel = @import("parallel.zig");
 const state_zig = @import("state.zig");
 const status = @import("status.zig");
@@ -121,7 +122,7 @@ pub fn Staged(comptime Engine: type) type {
                 first: usize,
                 entries: []Entry,
                 block_starts: []const usize,
-                mutex: std.Io.Mutex = .init,
+                mutex: locks.Mutex = .init,
                 /// The first failure wins; blocks after it are not begun.
                 failed: std.atomic.Value(bool) = .init(false),
                 failure: Error = error.System,
@@ -134,8 +135,8 @@ pub fn Staged(comptime Engine: type) type {
                     if (self.failed.load(.monotonic)) return;
                     var fault: Fault = .{};
                     self.tryWriteBlock(self.block_starts[block], self.block_starts[block + 1], &fault) catch |err| {
-                        self.mutex.lockUncancelable(parallel.io);
-                        defer self.mutex.unlock(parallel.io);
+                        self.mutex.lock();
+                        defer self.mutex.unlock();
                         if (self.failed.load(.monotonic)) return;
                         self.failure = err;
                         self.fault = fault;

@@ -8,7 +8,7 @@ const std = @import("std");
 const files = @import("files.zig");
 const format = @import("format.zig");
 const limits_zig = @import("limits.zig");
-const parallel = @import("parallel.zig");
+const locks = @import("locks.zig");
 const status = @import("status.zig");
 const Tail = @import("state.zig").Tail;
 
@@ -25,7 +25,7 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
         /// Blocks of states never move, so they are found without a lock.
         blocks: [block_count]std.atomic.Value(?*Block) = @splat(.init(null)),
         /// Guards files: opening, closing, and the counts beside them.
-        mutex: std.Io.Mutex = .init,
+        mutex: locks.Mutex = .init,
         open_count: u32 = 0,
         tick: u64 = 0,
 
@@ -78,8 +78,8 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
 
         fn state(self: *Self, id: u32) error{OutOfMemory}!*Chunk {
             if (self.find(id)) |chunk| return chunk;
-            self.mutex.lockUncancelable(parallel.io);
-            defer self.mutex.unlock(parallel.io);
+            self.mutex.lock();
+            defer self.mutex.unlock();
             const slot = &self.blocks[id / block_size];
             if (slot.load(.acquire) == null) {
                 const block = try self.gpa.create(Block);
@@ -116,8 +116,8 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             const readable = if (location.chunk == tail.chunk) @min(size, tail.offset) else size;
             if (end > readable) return fault.corruptRecord(name, record, readable, end);
             if (self.mapping) {
-                self.mutex.lockUncancelable(parallel.io);
-                defer self.mutex.unlock(parallel.io);
+                self.mutex.lock();
+                defer self.mutex.unlock();
                 if (chunk.mapped.load(.monotonic) == null) {
                     // Room to grow: the file may, and only a record of its own passes the limit.
                     const map_size: usize = @intCast(std.mem.alignForward(u64, @max(size, limits.chunk_size_max), std.heap.page_size_max));
@@ -155,8 +155,8 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
         /// The chunk's file, open until `release`.
         fn acquire(self: *Self, id: u32, record: u64, fault: *Fault) status.Error!Medium.File {
             const chunk = try self.state(id);
-            self.mutex.lockUncancelable(parallel.io);
-            defer self.mutex.unlock(parallel.io);
+            self.mutex.lock();
+            defer self.mutex.unlock();
             if (chunk.file == null) {
                 if (self.open_count >= limits.open_files_max) self.closeOldest();
                 const name: files.Name = .{ .chunk = id };
@@ -176,8 +176,8 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
         }
 
         fn release(self: *Self, id: u32) void {
-            self.mutex.lockUncancelable(parallel.io);
-            defer self.mutex.unlock(parallel.io);
+            self.mutex.lock();
+            defer self.mutex.unlock();
             self.find(id).?.users -= 1;
         }
 
@@ -206,14 +206,14 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             /// Bytes reserved since the frontier was opened.
             reserved: u64 = 0,
             created: bool = false,
-            mutex: std.Io.Mutex = .init,
+            mutex: locks.Mutex = .init,
 
             pub const Run = struct { location: Tail, count: usize, size: u64 };
 
             /// Reserves space for as many of the sizes, from the first on, as fit one chunk: at least one.
             pub fn reserve(self: *Frontier, sizes: []const u32, fault: *Fault) status.Error!Run {
-                self.mutex.lockUncancelable(parallel.io);
-                defer self.mutex.unlock(parallel.io);
+                self.mutex.lock();
+                defer self.mutex.unlock();
                 var end: u64 = self.tail.offset;
                 if (end > 0 and end + sizes[0] > limits.chunk_size_max) {
                     try self.roll(fault);
@@ -244,8 +244,8 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
 
             /// Moves on to a fresh chunk, whatever room the current one has.
             pub fn startChunk(self: *Frontier, fault: *Fault) status.Error!void {
-                self.mutex.lockUncancelable(parallel.io);
-                defer self.mutex.unlock(parallel.io);
+                self.mutex.lock();
+                defer self.mutex.unlock();
                 if (self.tail.offset > 0) try self.roll(fault);
             }
         };
@@ -253,8 +253,8 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
         fn create(self: *Self, id: u32, fault: *Fault) status.Error!void {
             const chunk = try self.state(id);
             const name: files.Name = .{ .chunk = id };
-            self.mutex.lockUncancelable(parallel.io);
-            defer self.mutex.unlock(parallel.io);
+            self.mutex.lock();
+            defer self.mutex.unlock();
             if (self.open_count >= limits.open_files_max) self.closeOldest();
             chunk.* = .{ .file = self.medium.create(name) catch |err| return fault.in(name, err) };
             self.open_count += 1;
@@ -302,8 +302,8 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
 
         pub fn forget(self: *Self, id: u32) void {
             const chunk = self.find(id) orelse return;
-            self.mutex.lockUncancelable(parallel.io);
-            defer self.mutex.unlock(parallel.io);
+            self.mutex.lock();
+            defer self.mutex.unlock();
             self.drop(chunk);
         }
 

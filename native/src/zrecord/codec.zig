@@ -6,7 +6,7 @@
 
 const std = @import("std");
 const format = @import("format.zig");
-const parallel = @import("parallel.zig");
+const locks = @import("locks.zig");
 
 const CCtx = opaque {};
 const DCtx = opaque {};
@@ -105,7 +105,7 @@ pub const Codecs = struct {
     dict: []const u8 = &.{},
     compressing: ?*CDict = null,
     decompressing: ?*DDict = null,
-    mutex: std.Io.Mutex = .init,
+    mutex: locks.Mutex = .init,
     encoders: std.ArrayList(*CCtx) = .empty,
     decoders: std.ArrayList(*DCtx) = .empty,
 
@@ -146,8 +146,8 @@ pub const Codecs = struct {
     pub fn encoder(self: *Codecs) error{OutOfMemory}!Encoder {
         if (self.codec == .raw) return .{ .context = null };
         {
-            self.mutex.lockUncancelable(parallel.io);
-            defer self.mutex.unlock(parallel.io);
+            self.mutex.lock();
+            defer self.mutex.unlock();
             if (self.encoders.pop()) |context| return .{ .context = context };
         }
         const context = ZSTD_createCCtx_advanced(self.memory()) orelse return error.OutOfMemory;
@@ -164,8 +164,8 @@ pub const Codecs = struct {
 
     pub fn returnEncoder(self: *Codecs, given: Encoder) void {
         const context = given.context orelse return;
-        self.mutex.lockUncancelable(parallel.io);
-        defer self.mutex.unlock(parallel.io);
+        self.mutex.lock();
+        defer self.mutex.unlock();
         self.encoders.append(self.gpa, context) catch {
             _ = ZSTD_freeCCtx(context);
         };
@@ -174,8 +174,8 @@ pub const Codecs = struct {
     pub fn decoder(self: *Codecs) error{OutOfMemory}!Decoder {
         if (self.codec == .raw) return .{ .context = null, .dict = null };
         {
-            self.mutex.lockUncancelable(parallel.io);
-            defer self.mutex.unlock(parallel.io);
+            self.mutex.lock();
+            defer self.mutex.unlock();
             if (self.decoders.pop()) |context| return .{ .context = context, .dict = self.decompressing };
         }
         const context = ZSTD_createDCtx_advanced(self.memory()) orelse return error.OutOfMemory;
@@ -184,8 +184,8 @@ pub const Codecs = struct {
 
     pub fn returnDecoder(self: *Codecs, given: Decoder) void {
         const context = given.context orelse return;
-        self.mutex.lockUncancelable(parallel.io);
-        defer self.mutex.unlock(parallel.io);
+        self.mutex.lock();
+        defer self.mutex.unlock();
         self.decoders.append(self.gpa, context) catch {
             _ = ZSTD_freeDCtx(context);
         };

@@ -7,7 +7,6 @@ const files = @import("files.zig");
 const format = @import("format.zig");
 const gather = @import("gather.zig");
 const journal = @import("journal.zig");
-const parallel = @import("parallel.zig");
 const status = @import("status.zig");
 
 const Error = status.Error;
@@ -107,8 +106,8 @@ pub fn compact(engine: anytype, victims: []Victim, progress: anytype, fault: *Fa
         first = end;
     }
 
-    engine.gate.lockUncancelable(parallel.io);
-    defer engine.gate.unlock(parallel.io);
+    engine.gate.lock();
+    defer engine.gate.unlock();
     if (try engine.table.cut(engine.current.length, fault)) {
         engine.medium.syncDirectory() catch |err| return fault.in(.store, err);
     }
@@ -124,7 +123,6 @@ fn Rewriting(comptime E: type, comptime Progress: type) type {
 
         const Self = @This();
         const Change = E.Table.Change;
-        const mistake = E.limits.mistake;
 
         fn group(self: *Self, victims: []Victim, collected_max: usize, fault: *Fault) Error!void {
             const engine = self.engine;
@@ -186,10 +184,10 @@ fn Rewriting(comptime E: type, comptime Progress: type) type {
                 if (victim.chunk == frontier.tail.chunk) try frontier.startChunk(fault);
             }
             try self.copy(changes, &frontier, &state, fault);
-            if (mistake != .compact_skips_chunk_sync) {
+            if (E.limits.mistake() != .compact_skips_chunk_sync) {
                 try self.syncCopies(frontier.tail.chunk, fault);
             }
-            if (frontier.created and mistake != .compact_skips_directory_sync) {
+            if (frontier.created and E.limits.mistake() != .compact_skips_directory_sync) {
                 engine.medium.syncDirectory() catch |err| {
                     engine.poison();
                     return fault.in(.store, err);
@@ -200,12 +198,12 @@ fn Rewriting(comptime E: type, comptime Progress: type) type {
             if (retired) |victim| state.chunk_bytes -%= victim.file_size;
             std.sort.pdq(Change, changes, {}, byIndex);
 
-            engine.gate.lockUncancelable(parallel.io);
-            defer engine.gate.unlock(parallel.io);
+            engine.gate.lock();
+            defer engine.gate.unlock();
             const retired_id = if (retired) |victim| victim.chunk else format.JournalHeader.no_chunk;
-            if (mistake == .compact_unlinks_first and retired != null) try engine.chunks.retire(retired_id, fault);
+            if (E.limits.mistake() == .compact_unlinks_first and retired != null) try engine.chunks.retire(retired_id, fault);
             try journal.commit(engine, changes, state, retired_id, fault);
-            if (mistake != .compact_unlinks_first and retired != null) {
+            if (E.limits.mistake() != .compact_unlinks_first and retired != null) {
                 // If this fails the next writable open removes the file: the journal names it.
                 engine.chunks.retire(retired_id, fault) catch return;
             }
@@ -264,7 +262,7 @@ fn Rewriting(comptime E: type, comptime Progress: type) type {
             for (batch) |*change| {
                 const stored = bytes[change.entry.offset - start ..][0..change.entry.stored_size];
                 const sum = format.entrySum(&engine.uuid, &change.entry, format.hash(0, stored));
-                if (sum != change.entry.sum and mistake != .record_sum_skipped) {
+                if (sum != change.entry.sum and E.limits.mistake() != .record_sum_skipped) {
                     return fault.corruptRecord(.{ .chunk = change.entry.chunk }, change.index, change.entry.sum, sum);
                 }
             }

@@ -5,7 +5,6 @@ const std = @import("std");
 const format = @import("format.zig");
 const gather = @import("gather.zig");
 const journal = @import("journal.zig");
-const parallel = @import("parallel.zig");
 const status = @import("status.zig");
 
 const Error = status.Error;
@@ -38,7 +37,7 @@ pub fn select(engine: anytype, indices: anytype, fault: *Fault) Error!Doomed {
 /// once and below the length.
 pub fn delete(engine: anytype, doomed: []const u64, fault: *Fault) Error!void {
     const E = @TypeOf(engine.*);
-    if (E.limits.mistake != .delete_without_sync) try engine.syncExclusive(false, fault);
+    if (E.limits.mistake() != .delete_without_sync) try engine.syncExclusive(false, fault);
 
     var state = engine.current;
     state.epoch += 1;
@@ -70,8 +69,8 @@ pub fn delete(engine: anytype, doomed: []const u64, fault: *Fault) Error!void {
         }
     }.ascending);
 
-    engine.gate.lockUncancelable(parallel.io);
-    defer engine.gate.unlock(parallel.io);
+    engine.gate.lock();
+    defer engine.gate.unlock();
     engine.verified.clear();
     try journal.commit(engine, changes.items, state, format.JournalHeader.no_chunk, fault);
     journal.cutBack(engine);

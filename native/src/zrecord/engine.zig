@@ -27,7 +27,7 @@ const codec = @import("codec.zig");
 const files = @import("files.zig");
 const format = @import("format.zig");
 const limits_zig = @import("limits.zig");
-const parallel = @import("parallel.zig");
+const locks = @import("locks.zig");
 const State = @import("state.zig").State;
 const status = @import("status.zig");
 const table_zig = @import("table.zig");
@@ -66,7 +66,7 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
         durable: format.Slot,
         /// What was committed last; changed under `writers` and `current_mutex`.
         current: State,
-        current_mutex: std.Io.Mutex = .init,
+        current_mutex: locks.Mutex = .init,
         /// The length that gathers see: `current.length`, published after everything below it.
         length: std.atomic.Value(u64),
         staged: ?Staged = null,
@@ -78,9 +78,9 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
         closed: bool = false,
         /// In a child process that has not read yet: the lock that kept records in place was the parent's.
         orphaned: bool = false,
-        syncing: std.Io.Mutex = .init,
-        writers: std.Io.Mutex = .init,
-        gate: std.Io.RwLock = .init,
+        syncing: locks.Mutex = .init,
+        writers: locks.Mutex = .init,
+        gate: locks.Gate = .init,
 
         const Self = @This();
         pub const limits = limits_given;
@@ -94,42 +94,42 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
 
         /// Shared entry: the store stays open and its records in place until `leave`.
         pub fn enter(self: *Self) Error!void {
-            self.gate.lockSharedUncancelable(parallel.io);
+            self.gate.lockShared();
             if (self.closed) {
-                self.gate.unlockShared(parallel.io);
+                self.gate.unlockShared();
                 return error.Closed;
             }
         }
 
         pub fn leave(self: *Self) void {
-            self.gate.unlockShared(parallel.io);
+            self.gate.unlockShared();
         }
 
         /// Entry of a call that writes: alone among those until `leaveWriter`.
         pub fn enterWriter(self: *Self) Error!void {
             if (self.medium.processId() != self.process) return error.Forked;
-            self.writers.lockUncancelable(parallel.io);
-            errdefer self.writers.unlock(parallel.io);
+            self.writers.lock();
+            errdefer self.writers.unlock();
             if (self.closed) return error.Closed;
             if (!self.writable) return error.ReadOnly;
             if (self.failed) return error.Failed;
         }
 
         pub fn leaveWriter(self: *Self) void {
-            self.writers.unlock(parallel.io);
+            self.writers.unlock();
         }
 
         /// Entry of a call that makes something durable: `enterWriter`, and no other such call beside it.
         pub fn enterSyncer(self: *Self) Error!void {
             if (self.medium.processId() != self.process) return error.Forked;
-            self.syncing.lockUncancelable(parallel.io);
-            errdefer self.syncing.unlock(parallel.io);
+            self.syncing.lock();
+            errdefer self.syncing.unlock();
             try self.enterWriter();
         }
 
         pub fn leaveSyncer(self: *Self) void {
             self.leaveWriter();
-            self.syncing.unlock(parallel.io);
+            self.syncing.unlock();
         }
 
         /// In a child process: threads that held these locks do not exist here, nor what they staged.
@@ -161,16 +161,16 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
         /// Makes a new committed state visible. Tail before length: a gather that sees the length
         /// finds every byte below it readable.
         pub fn publish(self: *Self, state: State) void {
-            self.current_mutex.lockUncancelable(parallel.io);
-            defer self.current_mutex.unlock(parallel.io);
+            self.current_mutex.lock();
+            defer self.current_mutex.unlock();
             self.chunks.publish(state.tail);
             self.current = state;
             self.length.store(state.length, .release);
         }
 
         pub fn committed(self: *Self) State {
-            self.current_mutex.lockUncancelable(parallel.io);
-            defer self.current_mutex.unlock(parallel.io);
+            self.current_mutex.lock();
+            defer self.current_mutex.unlock();
             return self.current;
         }
 
@@ -226,7 +226,7 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
                 self.staged = null;
                 self.leaveWriter();
             }
-            if (limits.mistake == .append_keeps_old_tail) return;
+            if (limits.mistake() == .append_keeps_old_tail) return;
             staged.rollBack(fault) catch |err| {
                 // What lies behind the tail would collide with the next append.
                 self.poison();
@@ -244,14 +244,14 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
             const seen = self.current;
             const first_pass = pass: {
                 self.leaveWriter();
-                defer self.writers.lockUncancelable(parallel.io);
+                defer self.writers.lock();
                 break :pass self.syncData(seen, fault);
             };
             first_pass catch |err| {
                 self.poison();
                 return err;
             };
-            const nothing_since = std.meta.eql(seen, self.current) or limits.mistake == .sync_not_exclusive;
+            const nothing_since = std.meta.eql(seen, self.current) or limits.mistake() == .sync_not_exclusive;
             try self.syncExclusive(nothing_since, fault);
         }
 
@@ -259,21 +259,21 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
         pub fn syncExclusive(self: *Self, data_synced: bool, fault: *Fault) Error!void {
             if (!self.dirty) return;
             errdefer self.poison();
-            if (limits.mistake == .sync_header_first) try self.commitDurable(self.current, fault);
+            if (limits.mistake() == .sync_header_first) try self.commitDurable(self.current, fault);
             if (!data_synced) try self.syncData(self.current, fault);
-            if (self.directory_dirty and limits.mistake != .sync_skips_directory) {
+            if (self.directory_dirty and limits.mistake() != .sync_skips_directory) {
                 self.medium.syncDirectory() catch |err| return fault.in(.store, err);
             }
             self.directory_dirty = false;
-            if (limits.mistake != .sync_header_first) try self.commitDurable(self.current, fault);
+            if (limits.mistake() != .sync_header_first) try self.commitDurable(self.current, fault);
             self.dirty = false;
         }
 
         fn syncData(self: *Self, state: State, fault: *Fault) Error!void {
-            if (limits.mistake != .sync_skips_chunks) {
+            if (limits.mistake() != .sync_skips_chunks) {
                 try self.chunks.sync(self.durable.tail_chunk, state.tail.chunk, fault);
             }
-            if (limits.mistake != .sync_skips_table) {
+            if (limits.mistake() != .sync_skips_table) {
                 try self.table.sync(self.durable.length, state.length, fault);
             }
         }
@@ -294,7 +294,7 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
             errdefer files.writeAll(self.medium, self.meta, &std.mem.zeroes([format.Slot.size]u8), format.durableSlotOffset(slot.seq)) catch {};
             files.writeAll(self.medium, self.meta, &bytes, format.durableSlotOffset(slot.seq)) catch |err|
                 return fault.in(.meta, err);
-            if (limits.mistake != .sync_skips_meta) {
+            if (limits.mistake() != .sync_skips_meta) {
                 files.syncFile(self.medium, self.meta) catch |err| return fault.in(.meta, err);
             }
             self.durable = slot;
@@ -313,9 +313,9 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
         /// Under `writers`. No write and no fsync happens through this handle any more. The lazy slot
         /// stops vouching for its records by the boot alone: a later open checks them.
         pub fn poison(self: *Self) void {
-            if (limits.mistake == .failed_sync_retried) return;
+            if (limits.mistake() == .failed_sync_retried) return;
             self.failed = true;
-            if (!self.dirty or limits.mistake == .poison_keeps_boot_id) return;
+            if (!self.dirty or limits.mistake() == .poison_keeps_boot_id) return;
             var ignored: Fault = .{};
             self.writeLazy(self.current, @splat(0), &ignored) catch {};
         }

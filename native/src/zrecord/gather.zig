@@ -7,6 +7,7 @@
 const std = @import("std");
 const codec_zig = @import("codec.zig");
 const format = @import("format.zig");
+const locks = @import("locks.zig");
 const parallel = @import("parallel.zig");
 const recovery = @import("recovery.zig");
 const status = @import("status.zig");
@@ -68,7 +69,7 @@ fn Gather(comptime Engine: type, comptime Index: type, comptime Target: type) ty
         target: Target,
         length: u64,
         block_count: usize,
-        mutex: std.Io.Mutex = .init,
+        mutex: locks.Mutex = .init,
         /// The first failure wins; blocks after it are not begun.
         failed: std.atomic.Value(bool) = .init(false),
         failure: Error = error.System,
@@ -87,8 +88,8 @@ fn Gather(comptime Engine: type, comptime Index: type, comptime Target: type) ty
                 inline else => |codec| self.gatherRange(codec, first, end, &fault),
             };
             result catch |err| {
-                self.mutex.lockUncancelable(parallel.io);
-                defer self.mutex.unlock(parallel.io);
+                self.mutex.lock();
+                defer self.mutex.unlock();
                 if (self.failed.load(.monotonic)) return;
                 self.failure = err;
                 self.fault = fault;
@@ -245,7 +246,7 @@ pub fn Reader(comptime Engine: type, comptime codec: format.Codec) type {
 
         inline fn compare(self: *Self, index: u64, entry: *const Engine.Entry, stored_hash: u64, fault: *Fault) Error!void {
             const sum = format.entrySum(&self.engine.uuid, entry, stored_hash);
-            if (sum != entry.sum and Engine.limits.mistake != .record_sum_skipped) {
+            if (sum != entry.sum and Engine.limits.mistake() != .record_sum_skipped) {
                 return fault.corruptRecord(.{ .chunk = entry.chunk }, index, entry.sum, sum);
             }
         }

@@ -32,7 +32,7 @@ pub fn commit(
     fault: *Fault,
 ) Error!void {
     const E = @TypeOf(engine.*);
-    const mistake = E.limits.mistake;
+    const mistake = E.limits.mistake();
     // If the files cannot take the change once it is durable, reads go on with it from memory.
     const remembered = try engine.gpa.dupe(E.Table.Change, changes);
     var owned = true;
@@ -64,7 +64,7 @@ pub fn commit(
 }
 
 fn finish(engine: anytype, changes: anytype, state: anytype, fault: *Fault) Error!void {
-    const mistake = @TypeOf(engine.*).limits.mistake;
+    const mistake = @TypeOf(engine.*).limits.mistake();
     if (mistake == .durable_before_entries) try engine.commitDurable(state, fault);
     try apply(engine, changes, fault);
     if (mistake != .entries_not_synced) try syncChanges(engine, changes, fault);

@@ -25,9 +25,16 @@ pub const Limits = struct {
     reader_wait_ms: u32 = 10_000,
     /// How long a reader looks again at slots that a writer may be changing.
     slot_wait_ms: u32 = 1_000,
-    /// Left out on purpose; only ever set by tests.
-    mistake: Mistake = .none,
+    /// Whether `mistake_made` counts; only ever set by tests.
+    may_err: bool = false,
+
+    /// The rule that this thread leaves out. Known at compile time, and gone, unless a test asks.
+    pub inline fn mistake(comptime limits: Limits) Mistake {
+        return if (limits.may_err) mistake_made else .none;
+    }
 };
+
+pub threadlocal var mistake_made: Mistake = .none;
 
 /// One rule of the protocol each.
 pub const Mistake = enum {

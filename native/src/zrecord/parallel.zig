@@ -12,9 +12,7 @@
 const std = @import("std");
 const builtin = @import("builtin");
 const files = @import("files.zig");
-
-/// For locks: needs only a futex, starts nothing and installs no handler.
-pub const io = std.Io.Threaded.global_single_threaded.io();
+const locks = @import("locks.zig");
 
 pub const thread_count_max = 1024;
 
@@ -49,9 +47,9 @@ const Job = struct {
 };
 
 const Pool = struct {
-    mutex: std.Io.Mutex = .init,
-    work_arrived: std.Io.Condition = .init,
-    worker_left: std.Io.Condition = .init,
+    mutex: locks.Mutex = .init,
+    work_arrived: locks.Condition = .init,
+    worker_left: locks.Condition = .init,
     jobs: std.DoublyLinkedList = .{},
     worker_count: u32 = 0,
     idle_count: u32 = 0,
@@ -87,22 +85,22 @@ pub fn run(medium: anytype, threads: u32, block_count: usize, context: anytype, 
     };
     own(medium.processId());
 
-    pool.mutex.lockUncancelable(io);
+    pool.mutex.lock();
     pool.jobs.append(&job.link);
     while (pool.worker_count < wanted - 1) {
         const thread = std.Thread.spawn(.{ .stack_size = worker_stack_size }, worker, .{}) catch break;
         thread.detach();
         pool.worker_count += 1;
     }
-    for (0..@min(pool.idle_count, wanted - 1)) |_| pool.work_arrived.signal(io);
-    pool.mutex.unlock(io);
+    for (0..@min(pool.idle_count, wanted - 1)) |_| pool.work_arrived.signal();
+    pool.mutex.unlock();
 
     job.drain();
 
-    pool.mutex.lockUncancelable(io);
+    pool.mutex.lock();
     pool.jobs.remove(&job.link);
-    while (job.joined > 0) pool.worker_left.waitUncancelable(io, &pool.mutex);
-    pool.mutex.unlock(io);
+    while (job.joined > 0) pool.worker_left.wait(&pool.mutex);
+    pool.mutex.unlock();
 }
 
 /// The threads of a parent do not exist in its child, and its mutex may be held by one of them: the
@@ -124,20 +122,20 @@ fn own(process: u64) void {
 }
 
 fn worker() void {
-    pool.mutex.lockUncancelable(io);
+    pool.mutex.lock();
     while (true) {
         const job = joinable() orelse {
             pool.idle_count += 1;
-            pool.work_arrived.waitUncancelable(io, &pool.mutex);
+            pool.work_arrived.wait(&pool.mutex);
             pool.idle_count -= 1;
             continue;
         };
         job.joined += 1;
-        pool.mutex.unlock(io);
+        pool.mutex.unlock();
         job.drain();
-        pool.mutex.lockUncancelable(io);
+        pool.mutex.lock();
         job.joined -= 1;
-        if (job.joined == 0) pool.worker_left.broadcast(io);
+        if (job.joined == 0) pool.worker_left.broadcast();
     }
 }
 

@@ -16,7 +16,6 @@ const files = @import("files.zig");
 const format = @import("format.zig");
 const gather = @import("gather.zig");
 const journal = @import("journal.zig");
-const parallel = @import("parallel.zig");
 const State = @import("state.zig").State;
 const status = @import("status.zig");
 
@@ -61,7 +60,7 @@ pub fn readSlots(medium: anytype, meta: anytype, comptime limits: anytype, fault
     const lazy = format.Slot.decode(bytes[format.lazy_slot_offset..][0..format.Slot.size]) catch
         return .{ .durable = chosen, .lazy = null };
     if (!std.mem.eql(u8, &lazy.uuid, &chosen.uuid)) return .{ .durable = chosen, .lazy = null };
-    if (lazy.base_seq > chosen.seq and limits.mistake != .lost_slot_ignored) {
+    if (lazy.base_seq > chosen.seq and limits.mistake() != .lost_slot_ignored) {
         return fault.corruptStore(.meta, lazy.base_seq, chosen.seq);
     }
     return .{ .durable = chosen, .lazy = lazy };
@@ -76,7 +75,7 @@ fn unsupported(slot: *const [format.Slot.size]u8, fault: *Fault) Error {
 /// something that a reader may have seen has to go.
 pub fn recover(engine: anytype, lazy: ?format.Slot, others_gone: anytype, fault: *Fault) Error!void {
     const E = @TypeOf(engine.*);
-    const mistake = E.limits.mistake;
+    const mistake = E.limits.mistake();
     // A writer that was killed may have left D, and below the journal, in the page cache alone. What is
     // built upon has to be durable first.
     if (engine.writable and mistake != .found_slot_not_synced) {
@@ -152,11 +151,11 @@ fn redo(engine: anytype, found: anytype, fault: *Fault) Error!void {
     try adopt(engine, state, fault);
     try compareDigest(engine, fault);
     if (!engine.writable) return;
-    if (@TypeOf(engine.*).limits.mistake != .found_journal_not_synced) {
+    if (@TypeOf(engine.*).limits.mistake() != .found_journal_not_synced) {
         files.syncFile(engine.medium, engine.journal.?) catch |err| return fault.in(.journal, err);
     }
     try journal.apply(engine, found.changes, fault);
-    if (@TypeOf(engine.*).limits.mistake != .entries_not_synced) try journal.syncChanges(engine, found.changes, fault);
+    if (@TypeOf(engine.*).limits.mistake() != .entries_not_synced) try journal.syncChanges(engine, found.changes, fault);
     engine.table.overlay = &.{};
     engine.gpa.free(found.changes);
 }
@@ -173,7 +172,7 @@ fn extend(engine: anytype, slot: format.Slot, fault: *Fault) Error!bool {
         engine.publish(durable);
         return false;
     };
-    if (this_boot or E.limits.mistake == .foreign_boot_trusted) return true;
+    if (this_boot or E.limits.mistake() == .foreign_boot_trusted) return true;
     const whole = verifyTail(engine, fault) catch |err| switch (err) {
         error.CorruptStore, error.CorruptRecord => false,
         else => return err,
@@ -229,10 +228,10 @@ fn verifyTail(engine: anytype, fault: *Fault) Error!bool {
         const entry = &entries[0];
         const stored = try readStored(engine, entry, index, &scratch, fault);
         const sum = format.entrySum(&engine.uuid, entry, format.hash(0, stored));
-        if (sum != entry.sum and E.limits.mistake != .record_sum_skipped) return false;
+        if (sum != entry.sum and E.limits.mistake() != .record_sum_skipped) return false;
         digest +%= format.entryDigest(index, std.mem.asBytes(entry));
     }
-    if (E.limits.mistake == .table_digest_skipped) return true;
+    if (E.limits.mistake() == .table_digest_skipped) return true;
     if (digest != engine.current.table_digest) return false;
     // Something of another machine start is taken over: the whole table has to be the one meant.
     try compareDigest(engine, fault);
@@ -241,7 +240,7 @@ fn verifyTail(engine: anytype, fault: *Fault) Error!bool {
 
 /// CorruptStore if the table is not the one that the committed state means.
 pub fn compareDigest(engine: anytype, fault: *Fault) Error!void {
-    if (@TypeOf(engine.*).limits.mistake == .table_digest_skipped) return;
+    if (@TypeOf(engine.*).limits.mistake() == .table_digest_skipped) return;
     const digest = try tableDigest(engine, fault);
     if (digest != engine.current.table_digest) return fault.corruptStore(.{ .segment = 0 }, engine.current.table_digest, digest);
 }
@@ -278,8 +277,8 @@ pub fn refresh(engine: anytype, fault: *Fault) Error!void {
         if (state.length <= engine.current.length) return;
         return adopt(engine, state, fault);
     }
-    engine.gate.lockUncancelable(parallel.io);
-    defer engine.gate.unlock(parallel.io);
+    engine.gate.lock();
+    defer engine.gate.unlock();
     engine.gpa.free(engine.table.overlay);
     engine.table.overlay = &.{};
     engine.table.deinit();
@@ -304,7 +303,7 @@ pub fn requireUnchanged(engine: anytype, fault: *Fault) Error!void {
 /// The writer's part: commits what was recovered, then removes what no committed state refers to.
 fn removeStrays(engine: anytype, retired: u32, recovered: bool, fault: *Fault) Error!void {
     const E = @TypeOf(engine.*);
-    const mistake = E.limits.mistake;
+    const mistake = E.limits.mistake();
     if (recovered and mistake != .no_fence) {
         engine.dirty = true;
         engine.directory_dirty = true;

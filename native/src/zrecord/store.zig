@@ -13,7 +13,6 @@ const engine_zig = @import("engine.zig");
 const files = @import("files.zig");
 const format = @import("format.zig");
 const limits_zig = @import("limits.zig");
-const parallel = @import("parallel.zig");
 const recovery = @import("recovery.zig");
 const status = @import("status.zig");
 const verify_zig = @import("verify.zig");
@@ -273,8 +272,8 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             switch (store.engine) {
                 inline else => |engine| {
                     if (!@atomicLoad(bool, &engine.orphaned, .acquire)) return;
-                    engine.writers.lockUncancelable(parallel.io);
-                    defer engine.writers.unlock(parallel.io);
+                    engine.writers.lock();
+                    defer engine.writers.unlock();
                     if (!engine.orphaned or engine.closed) return;
                     try store.lockReader(fault);
                     engine.lock_free = !store.reader_locked;
@@ -306,8 +305,8 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             try store.ready(fault);
             switch (store.engine) {
                 inline else => |engine| {
-                    engine.writers.lockUncancelable(parallel.io);
-                    defer engine.writers.unlock(parallel.io);
+                    engine.writers.lock();
+                    defer engine.writers.unlock();
                     if (engine.closed) return error.Closed;
                     if (store.writer_lock == null) try recovery.refresh(engine, fault);
                     return engine.length.load(.acquire);
@@ -416,18 +415,18 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             if (store.process.load(.acquire) != store.medium.processId()) store.afterFork();
             switch (store.engine) {
                 inline else => |engine| {
-                    engine.syncing.lockUncancelable(parallel.io);
-                    defer engine.syncing.unlock(parallel.io);
-                    engine.writers.lockUncancelable(parallel.io);
-                    defer engine.writers.unlock(parallel.io);
+                    engine.syncing.lock();
+                    defer engine.syncing.unlock();
+                    engine.writers.lock();
+                    defer engine.writers.unlock();
                     if (engine.closed) return;
                     const inherited = engine.process != store.process.raw;
                     const result: Error!void = if (inherited or !engine.dirty) {} else if (engine.failed)
                         error.Failed
                     else
                         engine.syncExclusive(false, fault);
-                    engine.gate.lockUncancelable(parallel.io);
-                    defer engine.gate.unlock(parallel.io);
+                    engine.gate.lock();
+                    defer engine.gate.unlock();
                     engine.closed = true;
                     engine.deinit();
                     store.closeLocks();

@@ -7,7 +7,7 @@ const std = @import("std");
 const files = @import("files.zig");
 const format = @import("format.zig");
 const limits_zig = @import("limits.zig");
-const parallel = @import("parallel.zig");
+const locks = @import("locks.zig");
 const status = @import("status.zig");
 
 const Fault = status.Fault;
@@ -21,7 +21,7 @@ pub fn Table(comptime Medium: type, comptime limits: limits_zig.Limits, comptime
         /// Segments whose files are open: those that the committed length reaches, and a staged one.
         segment_count: u32 = 0,
         /// Guards the opening of segments.
-        mutex: std.Io.Mutex = .init,
+        mutex: locks.Mutex = .init,
         /// Entries of a durable journal that are not in the files: read before them. Sorted by index.
         overlay: []const Change = &.{},
 
@@ -55,8 +55,8 @@ pub fn Table(comptime Medium: type, comptime limits: limits_zig.Limits, comptime
 
         /// Opens what `length` entries need and checks that the files hold them.
         pub fn reach(self: *Self, length: u64, fault: *Fault) status.Error!void {
-            self.mutex.lockUncancelable(parallel.io);
-            defer self.mutex.unlock(parallel.io);
+            self.mutex.lock();
+            defer self.mutex.unlock();
             if (length > length_max) return fault.corruptStore(.meta, length_max, length);
             const count = segmentsFor(length);
             while (self.segment_count < count) {
@@ -161,8 +161,8 @@ pub fn Table(comptime Medium: type, comptime limits: limits_zig.Limits, comptime
                 const name: files.Name = .{ .segment = id };
                 if (id >= self.segment_count) {
                     const file = self.medium.create(name) catch |err| return fault.in(name, err);
-                    self.mutex.lockUncancelable(parallel.io);
-                    defer self.mutex.unlock(parallel.io);
+                    self.mutex.lock();
+                    defer self.mutex.unlock();
                     self.adopt(file);
                     created = true;
                 }

@@ -1,6 +1,7 @@
 //! Which records were checked since the store was opened: one bit each, for checksums "once".
 
 const std = @import("std");
+const locks = @import("locks.zig");
 
 /// Bits in blocks that are made when first needed and never move, so that threads set and read them
 /// without a lock. A lost bit costs one more check, nothing else.
