@@ -21,6 +21,7 @@ SCRIPT_SECONDS = 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "thread_unsafe(reason): not for pytest-run-parallel")
     for warning in ("PytestUnhandledThreadExceptionWarning", "PytestUnraisableExceptionWarning"):
         config.addinivalue_line("filterwarnings", f"error::pytest.{warning}")
 

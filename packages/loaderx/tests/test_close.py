@@ -22,10 +22,6 @@ def expect_closed(loader):
         next(loader)
 
 
-def own_threads():
-    return [t for t in threading.enumerate() if t.name.startswith("loaderx-")]
-
-
 @pytest.mark.parametrize("workers", [0, 1, 4])
 def test_c6_close_is_idempotent_and_next_then_raises(workers):
     loader = DataLoader(numbers(), workers, 10)
@@ -221,20 +217,22 @@ def test_c6_close_races_with_next_seek_and_once(bounded):
 def test_c7_a_dropped_loader_stops_its_threads():
     loader = DataLoader(numbers(), 4, 10)
     next(loader)
-    assert len(own_threads()) == 4
+    threads = list(loader._ring.threads)
+    assert len(threads) == 4
     reference = weakref.ref(loader)
     del loader
     assert reference() is None, "something other than the caller holds the loader"
-    wait_for_no_threads()
+    wait_for_the_end_of(threads)
 
 
 def test_c7_a_loader_dropped_in_a_cycle_stops_its_threads():
     loader = DataLoader(numbers(), 4, 10)
     next(loader)
+    threads = list(loader._ring.threads)
     loader.me = loader
     del loader
     gc.collect()
-    wait_for_no_threads()
+    wait_for_the_end_of(threads)
 
 
 def test_c7_a_loader_dropped_after_an_error_stops_its_threads():
@@ -246,20 +244,22 @@ def test_c7_a_loader_dropped_after_an_error_stops_its_threads():
         try:
             next(loader)
         except ValueError:
-            return weakref.ref(loader)
+            return weakref.ref(loader), list(loader._ring.threads)
 
-    reference = use()
+    reference, threads = use()
     gc.collect()
     assert reference() is None, "the error keeps its loader alive"
-    wait_for_no_threads()
+    wait_for_the_end_of(threads)
 
 
 def test_c7_a_loader_dropped_in_the_middle_of_once_stops_its_threads():
-    once = DataLoader(numbers(), 4, 10).once()
+    loader = DataLoader(numbers(), 4, 10)
+    once = loader.once()
     assert len(next(once)["x"]) == 10
-    del once
+    threads = list(loader._ring.threads)
+    del loader, once
     gc.collect()
-    wait_for_no_threads()
+    wait_for_the_end_of(threads)
 
 
 def test_c7_a_loader_collected_by_one_of_its_own_threads():
@@ -273,10 +273,11 @@ def test_c7_a_loader_collected_by_one_of_its_own_threads():
             )
             loader.me = loader
             next(loader)
+            threads = list(loader._ring.threads)
             gc.set_threshold(1)
             gc.enable()
             del loader
-            wait_for_no_threads(collect=True)
+            wait_for_the_end_of(threads)
             gc.disable()
             gc.set_threshold(*threshold)
     finally:
@@ -285,17 +286,17 @@ def test_c7_a_loader_collected_by_one_of_its_own_threads():
 
 
 def test_many_loaders_open_and_close_without_leaving_threads():
+    threads = []
     for i in range(100):
         with DataLoader(numbers(), 1 + i % 4, 10, 1 + i % 3) as loader:
             next(loader)
-    wait_for_no_threads()
+            threads += loader._ring.threads
+    assert not any(thread.is_alive() for thread in threads)
 
 
-def wait_for_no_threads(collect=False):
+def wait_for_the_end_of(threads):
     deadline = time.monotonic() + 5
-    while own_threads():
-        assert time.monotonic() < deadline, own_threads()
-        if collect:
-            [[] for _ in range(1000)]
-            gc.collect()
+    while any(thread.is_alive() for thread in threads):
+        assert time.monotonic() < deadline, threads
+        gc.collect()
         time.sleep(0.001)
