@@ -20,9 +20,11 @@ pub const verify = @import("verify.zig");
 pub const panic = std.debug.FullPanic(panicked);
 pub const std_options: std.Options = .{ .signal_stack_size = null };
 
+extern "c" fn write(fd: c_int, bytes: [*]const u8, size: usize) isize;
+
 fn panicked(message: []const u8, address: ?usize) noreturn {
     _ = address;
-    _ = std.c.write(2, message.ptr, message.len);
+    _ = write(2, message.ptr, message.len);
     std.c.abort();
 }
 
