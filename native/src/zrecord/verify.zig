@@ -108,7 +108,9 @@ fn Scan(comptime E: type, comptime Observer: type) type {
             if (self.buffer.len < size) {
                 engine.gpa.free(self.buffer);
                 self.buffer = &.{};
-                self.buffer = try engine.gpa.alloc(u8, @intCast(@max(size, read_size)));
+                // Grows by doubling: a small store takes little.
+                const rounded = if (size < read_size) std.math.ceilPowerOfTwoAssert(u64, size) else size;
+                self.buffer = try engine.gpa.alloc(u8, @intCast(rounded));
             }
             const bytes = self.buffer[0..@intCast(size)];
             const whole: format.Location = .{
