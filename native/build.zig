@@ -26,7 +26,6 @@ pub fn build(b: *std.Build) void {
     const test_zrecord_step = b.step("test-zrecord", "Run the tests of libzrecord");
     const test_zsampler_step = b.step("test-zsampler", "Run the tests of libzsampler");
     const crash_step = b.step("crash", "Crash the store at every operation; -Dscale lengthens it");
-    const flips_step = b.step("flips", "Flip every bit of small stores, and damage them in other ways; -Dscale lengthens it");
     const fuzz_step = b.step("fuzz", "Fuzz the store and its formats; -Dscale lengthens it");
     const check_step = b.step("check-all", "Analyse both libraries for all eight targets");
     const dist_step = b.step("dist", "Install both libraries of all eight targets, by wheel tag");
@@ -66,12 +65,10 @@ pub fn build(b: *std.Build) void {
     // The long programmes run optimised and with every safety check.
     const long: Tests = .{ .b = b, .target = target, .mode = .ReleaseSafe, .zstd = zstd, .filters = filters, .options = test_options };
     if (exists(b, "test/crash_test.zig")) crash_step.dependOn(long.runFile("crash_test"));
-    if (exists(b, "test/flip_test.zig")) flips_step.dependOn(long.runFile("flip_test"));
-    for ([_][]const u8{ "store_fuzz", "fuzz" }) |name| {
+    for ([_][]const u8{ "store_fuzz", "damage_test" }) |name| {
         if (exists(b, b.fmt("test/{s}.zig", .{name}))) fuzz_step.dependOn(long.runFile(name));
     }
     test_zrecord_step.dependOn(crash_step);
-    test_zrecord_step.dependOn(flips_step);
     test_zrecord_step.dependOn(fuzz_step);
     test_step.dependOn(test_zrecord_step);
     test_step.dependOn(test_zsampler_step);
