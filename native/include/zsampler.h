@@ -29,6 +29,7 @@ enum zs_status {
     ZS_NULL_POINTER = 1,    /* a pointer that must point somewhere is null */
     ZS_BAD_SIZE = 2,        /* zs_config.size is not the size of zs_config */
     ZS_BAD_KERNEL = 3,
+    ZS_BAD_RESERVED = 4,    /* zs_config.reserved is not 0 */
     ZS_BAD_MODE = 10,
     ZS_BAD_REMAINDER = 11,
     ZS_BAD_LENGTH = 12,     /* 1 to 2^63; for weights 1 to 2^32 */

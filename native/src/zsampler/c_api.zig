@@ -15,6 +15,7 @@ const Status = enum(i32) {
     null_pointer = 1,
     bad_size = 2,
     bad_kernel = 3,
+    bad_reserved = 4,
     bad_mode = 10,
     bad_remainder = 11,
     bad_length = 12,
@@ -53,6 +54,7 @@ comptime {
 const ConfigError = error{
     BadSize,
     BadKernel,
+    BadReserved,
     BadMode,
     BadRemainder,
     BadLength,
@@ -67,6 +69,7 @@ fn status(err: ConfigError) i32 {
     return @intFromEnum(@as(Status, switch (err) {
         error.BadSize => .bad_size,
         error.BadKernel => .bad_kernel,
+        error.BadReserved => .bad_reserved,
         error.BadMode => .bad_mode,
         error.BadRemainder => .bad_remainder,
         error.BadLength => .bad_length,
@@ -136,6 +139,7 @@ export fn zs_alias_table(
 
 fn read(config: *const Config) ConfigError!Sampler {
     if (config.size != @sizeOf(Config)) return error.BadSize;
+    if (config.reserved != 0) return error.BadReserved;
     const kernel = std.enums.fromInt(Kernel, config.kernel) orelse return error.BadKernel;
     const s: Sampler = .{
         .mode = std.enums.fromInt(sampler.Mode, config.mode) orelse return error.BadMode,
@@ -209,6 +213,7 @@ test "every wrong field has its status" {
     inline for (.{
         .{ "size", 8, Status.bad_size },
         .{ "kernel", 2, Status.bad_kernel },
+        .{ "reserved", 1, Status.bad_reserved },
         .{ "mode", 3, Status.bad_mode },
         .{ "remainder", 2, Status.bad_remainder },
         .{ "length", 0, Status.bad_length },

@@ -283,6 +283,7 @@ READ_ONLY.flags.writeable = False
         (np.zeros((2, 4), np.uint64), ValueError),
         (np.zeros(16, np.uint64)[::2], ValueError),
         (READ_ONLY, ValueError),
+        (np.frombuffer(bytearray(65), np.uint64, 8, offset=1), ValueError),
     ],
 )
 def test_bad_out(out: object, error: type[Exception]) -> None:

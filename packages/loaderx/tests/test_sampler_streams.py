@@ -107,6 +107,42 @@ def test_philox_against_numpy() -> None:
         assert [int(word) for word in oracle.philox(counter, key, rounds=4)] != words
 
 
+# The border to the library
+
+
+def test_every_declaration_is_exported_and_every_status_mapped() -> None:
+    from loaderx._cffi import ffi
+
+    functions = [name for name in dir(_native._lib) if name.startswith("zs_")]
+    assert len(functions) == 6
+    for name in functions:
+        assert ffi.typeof(getattr(_native._lib, name)).kind == "function"
+    statuses = set(ffi.typeof("enum zs_status").elements) - {0}
+    assert statuses == set(_native._STATUS_ERRORS)
+    assert _native.kernel_name() in ("baseline", "x86-64-v3")
+
+
+def test_the_library_checks_for_itself() -> None:
+    good = {"length": 100, "batch_size": 10, "mode": "cyclic", "seed": 0}
+    sampler = _native.Configuration(**good)
+    with pytest.raises(ValueError, match="steps"):
+        sampler.fill(LAST, 2, np.empty(20, np.uint64))
+    for name, value in (
+        ("length", 0),
+        ("length", 2**63 + 1),
+        ("batch_size", 0),
+        ("batch_size", 101),
+        ("rank", 1),
+        ("world_size", 0),
+    ):
+        with pytest.raises(ValueError, match=name):
+            _native.Configuration(**{**good, name: value})
+    with pytest.raises(ValueError, match="weights"):
+        _native.alias_table(np.array([1.0, -1.0]))
+    with pytest.raises(ValueError, match="weights"):
+        _native.Configuration(**good, columns=np.zeros((100, 2), np.uint64))
+
+
 # That it depends on the position alone
 
 MODES = [

@@ -34,6 +34,7 @@ _STATUS_ERRORS: dict[int, tuple[type[Exception], str]] = {
     1: (TypeError, "a pointer is null"),
     2: (TypeError, "zs_config has another size: reinstall loaderx"),
     3: (ValueError, "unknown kernel"),
+    4: (ValueError, "zs_config.reserved is not zero"),
     10: (ValueError, "unknown mode"),
     11: (ValueError, "unknown remainder"),
     12: (ValueError, "length is out of range"),

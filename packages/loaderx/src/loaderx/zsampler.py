@@ -267,7 +267,7 @@ class Sampler:
         step : int
             0 to 2**64 - 1.
         out : numpy.ndarray, optional
-            uint64, shape (batch_size,), C-contiguous and writable: receives the indices.
+            uint64, shape (batch_size,), C-contiguous, aligned and writable: receives the indices.
 
         Returns
         -------
@@ -470,8 +470,8 @@ class Sampler:
             raise TypeError(f"out must have dtype uint64, got {out.dtype}")
         if out.shape != (self._batch_size,):
             raise ValueError(f"out must have shape ({self._batch_size},), got {out.shape}")
-        if not out.flags.c_contiguous or not out.flags.writeable:
-            raise ValueError("out must be C-contiguous and writable")
+        if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
+            raise ValueError("out must be C-contiguous, aligned and writable")
 
 
 #: The first step and the batches of a sampler that has drawn nothing ahead.
