@@ -76,9 +76,9 @@ class Endless:
         self._offset = self._rank_batch * getattr(sampler, "rank", 0)
 
     def indices(self, step: int) -> np.ndarray:
-        indices = self._at(step)
+        indices: np.ndarray = self._at(step)
         if self._check_below is not None:
-            indices = np.asarray(indices)
+            indices = np.array(indices)  # a copy: it may be a buffer that is used again
             if indices.ndim != 1 or indices.dtype.kind not in "iu":
                 raise TypeError(
                     f"sampler.at({step}) returned {indices.ndim}-D {indices.dtype}; expected a "
@@ -90,7 +90,7 @@ class Endless:
                     f"sampler.at({step}) returned index {outside[0]}; expected 0 to "
                     f"{self._check_below - 1}"
                 )
-            indices = indices.astype(np.uint64, copy=False)
+            indices = indices.astype(np.uint64)
         return indices
 
     def position(self, step: int) -> int:
@@ -210,6 +210,6 @@ def _note(error: BaseException, stage: str, step: int, indices: np.ndarray | Non
         note += f", indices [{first}{more}]"
     try:
         notes = [n for n in getattr(error, "__notes__", []) if not str(n).startswith(NOTE)]
-        error.__notes__ = [*notes, note]  # type: ignore[attr-defined]
+        setattr(error, "__notes__", [*notes, note])  # noqa: B010 - not declared for Python 3.10
     except Exception:
         pass  # an exception that takes no attribute goes on without a note

@@ -34,12 +34,15 @@ class Stream(Protocol):
     @property
     def dtype(self) -> Any:
         """The dtype of the records."""
+        ...
 
     def __len__(self) -> int:
         """Return the number of records."""
+        ...
 
     def gather(self, indices: Any, out: Any = None) -> Any:
         """Return the records of a 1-D int64 array of indices, in that order."""
+        ...
 
 
 class ArrayStream:
@@ -63,10 +66,12 @@ class ArrayStream:
     def gather(self, indices: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Return the records of `indices`, stacked into a fresh array or into `out`."""
         if self._takes:
-            return self._array.take(indices, axis=0, out=out)
+            gathered: np.ndarray = self._array.take(indices, axis=0, out=out)
+            return gathered
+        gathered = self._array[indices]
         if out is None:
-            return self._array[indices]
-        out[...] = self._array[indices]
+            return gathered
+        out[...] = gathered
         return out
 
     @property

@@ -116,6 +116,7 @@ class DataLoader:
         at the same time. If it has a parameter named ``info`` it gets a `StepInfo` by keyword.
     rank, world_size : int
         This process takes slots ``rank * batch_size`` and following of each global batch.
+        ``rank="auto"`` takes both from the environment: see `Sampler`.
     remainder : {"drop", "wrap"}
         What happens to the records behind the last full global batch of a cycle: see `Sampler`.
     start_step : int
@@ -171,7 +172,7 @@ class DataLoader:
         seed: int = 42,
         transform: Callable[..., Any] | None = None,
         *,
-        rank: int = 0,
+        rank: int | str = 0,
         world_size: int = 1,
         remainder: str = "drop",
         start_step: int = 0,
