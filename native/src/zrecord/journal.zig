@@ -185,6 +185,25 @@ pub fn peek(engine: anytype, fault: *Fault) Error!?Header {
     return header;
 }
 
+/// For a journal that is not whole: whether it may have been one that the table depends on. Zeros are
+/// none, and an older one may have been cut back once it had served.
+pub fn isBroken(engine: anytype, header: ?Header, fault: *Fault) Error!bool {
+    const E = @TypeOf(engine.*);
+    const size = engine.medium.size(engine.journal.?) catch |err| return fault.in(.journal, err);
+    if (header) |found| {
+        return found.base_seq >= engine.durable.seq or found.count <= (size -| @sizeOf(Header) -| 8) / (8 + E.Table.entry_size);
+    }
+    var bytes: [@sizeOf(Header)]u8 = undefined;
+    const found = files.readAll(engine.medium, engine.journal.?, &bytes, 0) catch |err| return fault.in(.journal, err);
+    return found < bytes.len or !std.mem.allEqual(u8, &bytes, 0);
+}
+
+/// Takes away what a power cut left of a journal, so that the next opening need not judge it.
+pub fn clear(engine: anytype, fault: *Fault) Error!void {
+    const zeros: [@sizeOf(Header)]u8 = @splat(0);
+    files.writeAll(engine.medium, engine.journal.?, &zeros, 0) catch |err| return fault.in(.journal, err);
+}
+
 /// The whole journal, if its sum holds. What is allocated is bounded by the file.
 pub fn read(engine: anytype, header: Header, fault: *Fault) Error!?Found(@TypeOf(engine.*).Table.Change) {
     const E = @TypeOf(engine.*);
@@ -200,7 +219,7 @@ pub fn read(engine: anytype, header: Header, fault: *Fault) Error!?Found(@TypeOf
     var buffer: [128 * record_size]u8 = undefined;
     var done: usize = 0;
     while (done < changes.len) {
-        const count = @min(changes.len - done, 128);
+        const count: usize = @min(changes.len - done, 128);
         const bytes = buffer[0 .. count * record_size];
         const found = files.readAll(engine.medium, engine.journal.?, bytes, offset) catch |err| return fault.in(.journal, err);
         if (found < bytes.len) return fault.corruptStore(.journal, offset + bytes.len, offset + found);

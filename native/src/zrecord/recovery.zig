@@ -57,14 +57,45 @@ pub fn readSlots(medium: anytype, meta: anytype, comptime limits: anytype, fault
         return fault.corruptStore(.meta, 0, 0);
     };
 
-    const lazy = format.Slot.decode(bytes[format.lazy_slot_offset..][0..format.Slot.size]) catch
-        return .{ .durable = chosen, .lazy = null };
-    if (!std.mem.eql(u8, &lazy.uuid, &chosen.uuid)) return .{ .durable = chosen, .lazy = null };
+    const at = bytes[format.lazy_slot_offset..][0..format.Slot.size];
+    const lazy = format.Slot.decode(at) catch |err| switch (err) {
+        error.BadMagic, error.BadSum => {
+            if (!mayBeTorn(at, chosen, medium.bootId())) return fault.corruptStore(.meta, 0, 0);
+            return .{ .durable = chosen, .lazy = null };
+        },
+        error.OtherVersion, error.UnknownFeature, error.BadField => return unsupported(at, fault),
+    };
+    if (!std.mem.eql(u8, &lazy.uuid, &chosen.uuid) or lazy.kind != chosen.kind or lazy.codec != chosen.codec) {
+        return fault.corruptStore(.meta, chosen.seq, lazy.base_seq);
+    }
     if (lazy.base_seq > chosen.seq and limits.mistake() != .lost_slot_ignored) {
         return fault.corruptStore(.meta, lazy.base_seq, chosen.seq);
     }
     return .{ .durable = chosen, .lazy = lazy };
 }
+
+/// Whether a power cut can have left these bytes in the lazy slot: parts of two writes. Otherwise they
+/// are damage, and what they said of acknowledged appends must not be passed over.
+fn mayBeTorn(bytes: *const [format.Slot.size]u8, durable: format.Slot, boot_id: [16]u8) bool {
+    if (std.mem.allEqual(u8, bytes, 0) and durable.seq < settled_seq) return true;
+    // Nothing tears while the machine runs. A reader beside a writer looks again.
+    const boot_at = @offsetOf(format.Slot, "boot_id");
+    if (!std.mem.allEqual(u8, &boot_id, 0) and std.mem.eql(u8, bytes[boot_at..][0..16], &boot_id)) return false;
+    // These are the same in all writes.
+    const prefix = durable.encode()[0..boot_at].*;
+    if (durable.seq >= settled_seq and !std.mem.eql(u8, bytes[0..boot_at], &prefix)) return false;
+    var whole = bytes.*;
+    for (0..whole.len * 8) |bit| {
+        const mask = @as(u8, 1) << @intCast(bit % 8);
+        whole[bit / 8] ^= mask;
+        if (format.Slot.decode(&whole)) |_| return false else |_| {}
+        whole[bit / 8] ^= mask;
+    }
+    return true;
+}
+
+/// From this D on a lazy slot was on the medium: the one that the D before it made durable.
+const settled_seq = 3;
 
 fn unsupported(slot: *const [format.Slot.size]u8, fault: *Fault) Error {
     fault.* = .{ .file = .meta, .expected = format.version, .found = slot[4] };
@@ -86,23 +117,26 @@ pub fn recover(engine: anytype, lazy: ?format.Slot, others_gone: anytype, fault:
     var retired = format.JournalHeader.no_chunk;
     var recovered = false;
     const header = try journal.peek(engine, fault);
-    if (header) |found| {
+    const told = if (header) |found| try journal.read(engine, found, fault) else null;
+    if (told) |whole| {
+        const base_seq = whole.header.base_seq;
         const seq = engine.durable.seq;
-        // One older than that has served, and so has its retired chunk.
-        const told = if (found.base_seq +| 1 >= seq) try journal.read(engine, found, fault) else null;
-        if (told) |whole| {
-            if (found.base_seq > seq and mistake != .lost_slot_ignored) {
-                engine.gpa.free(whole.changes);
-                return fault.corruptStore(.journal, found.base_seq, seq);
-            }
-            retired = found.retired_chunk;
-            if (found.base_seq == seq and mistake != .journal_not_redone) {
-                try redo(engine, whole, fault);
-                recovered = true;
-            } else {
-                engine.gpa.free(whole.changes);
-            }
+        if (base_seq > seq and mistake != .lost_slot_ignored) {
+            engine.gpa.free(whole.changes);
+            return fault.corruptStore(.journal, base_seq, seq);
         }
+        // The chunk of an older one is gone for good.
+        if (base_seq +| 1 >= seq) retired = whole.header.retired_chunk;
+        if (base_seq == seq and mistake != .journal_not_redone) {
+            try redo(engine, whole, fault);
+            recovered = true;
+        } else {
+            engine.gpa.free(whole.changes);
+        }
+    } else if (try journal.isBroken(engine, header, fault)) {
+        // Cut before it was durable, then the table is as D says; else it was damaged.
+        try compareDigest(engine, fault);
+        if (engine.writable) try journal.clear(engine, fault);
     }
     if (!recovered) {
         if (lazy) |slot| {

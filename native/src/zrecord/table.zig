@@ -59,16 +59,16 @@ pub fn Table(comptime Medium: type, comptime limits: limits_zig.Limits, comptime
             defer self.mutex.unlock();
             if (length > length_max) return fault.corruptStore(.meta, length_max, length);
             const count = segmentsFor(length);
+            // Segments before the last one were whole when they were reached.
+            const first_unchecked = self.segment_count -| 1;
             while (self.segment_count < count) {
                 const id = self.segment_count;
                 const name: files.Name = .{ .segment = id };
                 const file = self.medium.open(name, self.access) catch |err| return missing(fault, name, err);
                 self.adopt(file);
             }
-            for (0..count) |id| {
+            for (first_unchecked..@max(first_unchecked, count)) |id| {
                 const needed = @as(u64, @min(length - id * segment_capacity, segment_capacity)) * entry_size;
-                // Every segment but the last was checked when the next one was reached.
-                if (id + 1 < count and self.segments[id].mapped != null) continue;
                 const name: files.Name = .{ .segment = @intCast(id) };
                 const found = self.medium.size(self.segments[id].file.?) catch |err| return fault.in(name, err);
                 if (found < needed) return fault.corruptStore(name, needed, found);
