@@ -82,7 +82,7 @@ def test_c19_ready_is_bounded_and_reached():
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
     ("gather", "transform", "consumer", "bottleneck"),
-    [(0.004, 0.0, 0.0, "gather"), (0.0, 0.004, 0.0, "transform"), (0.0, 0.0, 0.004, "consumer")],
+    [(0.004, 0.0, 0.0, "gather"), (0.0, 0.004, 0.0, "transform"), (0.0, 0.0, 0.01, "consumer")],
 )
 def test_c19_the_bottleneck_is_named(workers, gather, transform, consumer, bottleneck):
     with DataLoader({"x": Slow(gather)}, workers, 10, 2, transform=rest(transform)) as loader:

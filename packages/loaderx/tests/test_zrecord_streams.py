@@ -17,7 +17,6 @@ from loaderx import DataLoader, LoaderxError, StateMismatch
 from zrecord import CorruptRecord, DenseStore, RaggedBatch, RaggedStore, StoreClosed, ZrecordError
 
 RECORDS = 200
-CODECS = ["raw", "zstd"]
 pytestmark = pytest.mark.thread_unsafe(reason="tests change the stores of their fixture")
 
 
@@ -30,11 +29,12 @@ def texts(records=RECORDS):
     return [rng.integers(0, 1000, rng.integers(1, 30), dtype=np.int32) for _ in range(records)]
 
 
-@pytest.fixture(params=CODECS)
+@pytest.fixture
 def stores(tmp_path, request):
     """Two stores of the same length, dense and ragged, closed by the test's end."""
-    image = DenseStore(tmp_path / "image", np.uint8, (4, 6), request.param)
-    text = RaggedStore(tmp_path / "text", np.int32, request.param)
+    image_codec, text_codec = getattr(request, "param", ("raw", "zstd"))
+    image = DenseStore(tmp_path / "image", np.uint8, (4, 6), image_codec)
+    text = RaggedStore(tmp_path / "text", np.int32, text_codec)
     image.append(images())
     text.append(texts())
     with image, text:
@@ -46,6 +46,7 @@ def digest(batch):
     return batch["i"].tolist(), batch["image"].tobytes(), [t.tolist() for t in text]
 
 
+@pytest.mark.parametrize("stores", [("raw", "raw"), ("zstd", "zstd")], indirect=True, ids=str)
 @pytest.mark.parametrize("mode", ["sequential", "iid", "cyclic"])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("workers", [0, 4])
