@@ -680,6 +680,7 @@ test {
     _ = @import("gather.zig");
     _ = @import("journal.zig");
     _ = @import("recovery.zig");
+    _ = @import("regular.zig");
     _ = @import("spans.zig");
     _ = @import("table.zig");
     _ = @import("verified.zig");

@@ -102,6 +102,14 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             return self.viewSlowly(location, record, fault);
         }
 
+        /// Committed bytes as they lie in the map; null where a slower way has to look.
+        pub inline fn mappedAt(self: *Self, id: u32, offset: u64, size: usize) ?[*]const u8 {
+            const chunk = self.find(id) orelse return null;
+            if (offset + size > chunk.readable.load(.acquire)) return null;
+            const mapped = chunk.mapped.load(.acquire) orelse return null;
+            return mapped + @as(usize, @intCast(offset));
+        }
+
         noinline fn viewSlowly(self: *Self, location: format.Location, record: u64, fault: *Fault) status.Error!?[*]const u8 {
             const name: files.Name = .{ .chunk = location.chunk };
             const end = @as(u64, location.offset) + location.stored_size;

@@ -200,6 +200,8 @@ fn Rewriting(comptime E: type, comptime Progress: type) type {
 
             engine.gate.lock();
             defer engine.gate.unlock();
+            // Records stay what they were and checked, but not where they were.
+            engine.regular.store(false, .monotonic);
             const retired_id = if (retired) |victim| victim.chunk else format.JournalHeader.no_chunk;
             if (E.limits.mistake() == .compact_unlinks_first and retired != null) try engine.chunks.retire(retired_id, fault);
             try journal.commit(engine, changes, state, retired_id, fault);

@@ -71,7 +71,7 @@ pub fn delete(engine: anytype, doomed: []const u64, fault: *Fault) Error!void {
 
     engine.gate.lock();
     defer engine.gate.unlock();
-    engine.verified.clear();
+    engine.forgetChecks();
     try journal.commit(engine, changes.items, state, format.JournalHeader.no_chunk, fault);
     journal.cutBack(engine);
 }

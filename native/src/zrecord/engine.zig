@@ -32,6 +32,7 @@ const State = @import("state.zig").State;
 const status = @import("status.zig");
 const table_zig = @import("table.zig");
 const append = @import("append.zig");
+const Layout = @import("regular.zig").Layout;
 const Verified = @import("verified.zig").Verified;
 
 const Error = status.Error;
@@ -59,6 +60,8 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
         table: Table,
         chunks: Chunks,
         verified: Verified,
+        /// Whether records may lie in the regular layout (regular.zig): set at opening, never set again.
+        regular: std.atomic.Value(bool) = .init(false),
         /// A reader whose medium gave it no lock looks for changes after each batch.
         lock_free: bool = false,
 
@@ -156,6 +159,16 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
             if (self.journal) |file| self.medium.close(file);
             self.journal = null;
             self.medium.close(self.meta);
+        }
+
+        pub inline fn layout(self: *Self) Layout {
+            return .of(self.width, limits.chunk_size_max);
+        }
+
+        /// Indices mean other records from now on. Nobody reads meanwhile.
+        pub fn forgetChecks(self: *Self) void {
+            self.verified.clear();
+            self.regular.store(false, .monotonic);
         }
 
         /// Makes a new committed state visible. Tail before length: a gather that sees the length

@@ -10,6 +10,7 @@ const format = @import("format.zig");
 const locks = @import("locks.zig");
 const parallel = @import("parallel.zig");
 const recovery = @import("recovery.zig");
+const regular = @import("regular.zig");
 const status = @import("status.zig");
 
 const Error = status.Error;
@@ -85,6 +86,7 @@ fn Gather(comptime Engine: type, comptime Index: type, comptime Target: type) ty
             const first = count * block / self.block_count;
             const end = count * (block + 1) / self.block_count;
             const result = switch (self.engine.codecs.codec) {
+                .raw => self.gatherRaw(first, end, &fault),
                 inline else => |codec| self.gatherRange(codec, first, end, &fault),
             };
             result catch |err| {
@@ -95,6 +97,20 @@ fn Gather(comptime Engine: type, comptime Index: type, comptime Target: type) ty
                 self.fault = fault;
                 self.failed.store(true, .monotonic);
             };
+        }
+
+        /// Records that were checked before and lie where arithmetic says need no entry.
+        fn gatherRaw(self: *Self, first: usize, end: usize, fault: *Fault) Error!void {
+            var start = first;
+            if (Engine.kind == .dense) {
+                while (start < end and self.engine.regular.load(.monotonic)) {
+                    start = regular.copyKnown(self.engine, self.engine.layout(), self.indices, self.length, self.target, start, end);
+                    const stop = @min(start + tile, end);
+                    try self.gatherRange(.raw, start, stop, fault);
+                    start = stop;
+                }
+            }
+            try self.gatherRange(.raw, start, end, fault);
         }
 
         fn gatherRange(self: *Self, comptime codec: format.Codec, first: usize, end: usize, fault: *Fault) Error!void {
@@ -239,7 +255,12 @@ pub fn Reader(comptime Engine: type, comptime codec: format.Codec) type {
             }
             if (check) {
                 if (codec == .raw) try self.compare(index, entry, stored_hash, fault);
-                if (engine.checksums == .once) engine.verified.add(index);
+                if (engine.checksums == .once) {
+                    if (Engine.kind == .dense and codec == .raw and !engine.layout().holds(index, locationOf(entry))) {
+                        engine.regular.store(false, .monotonic);
+                    }
+                    engine.verified.add(index);
+                }
             }
             return dims;
         }

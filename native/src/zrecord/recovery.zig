@@ -317,7 +317,7 @@ pub fn refresh(engine: anytype, fault: *Fault) Error!void {
     engine.table.overlay = &.{};
     engine.table.deinit();
     engine.chunks.deinit();
-    engine.verified.clear();
+    engine.forgetChecks();
     engine.length.store(0, .release);
     try adopt(engine, state, fault);
 }

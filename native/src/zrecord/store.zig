@@ -165,6 +165,7 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             }
             engine.journal = medium.open(.journal, access) catch |err| return create_zig.missing(fault, .journal, err);
             try recovery.recover(engine, slots.lazy, OthersGone{ .store = store }, fault);
+            engine.regular = .init(E.kind == .dense and codec == .raw and engine.current.epoch == 0);
         }
 
         const OthersGone = struct {
