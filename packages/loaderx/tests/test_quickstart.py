@@ -39,7 +39,7 @@ def test_the_resumed_batch_is_the_one_that_would_have_come(run):
 
 
 def test_the_state_on_disk_is_that_of_the_middle(run):
-    folder, outcome = run
+    folder, _ = run
     assert json.loads((folder / "state.json").read_text())["step"] == 300
     with DenseStore(folder / "labels", mode="r") as labels:
         assert len(labels) == 1797
