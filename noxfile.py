@@ -138,7 +138,7 @@ def quickstart(session: nox.Session) -> None:
 def typecheck(session: nox.Session) -> None:
     """Check the types of both packages, and of the programs that use them, by mypy and pyright."""
     install_wheels(session, *PACKAGES)
-    session.install("mypy", "pyright")
+    session.install("mypy", "pyright[nodejs]")
     sources = [str(ROOT / "packages" / package / "src" / package) for package in PACKAGES]
     session.run("mypy", "--strict", *sources)
     session.run("pyright", *sources)
