@@ -304,6 +304,39 @@ def test_c11_threads_stay_and_results_of_before_are_dropped():
         assert loader.tell() == 121
 
 
+@pytest.mark.parametrize("move", ["seek", "load", "once"])
+def test_c11_a_waiting_next_follows_the_seek_at_once(move):
+    """It does not wait for the step that it was waiting for, which is stuck."""
+    stuck, release = threading.Event(), threading.Event()
+
+    def transform(batch, info):
+        if info.step == 3:
+            stuck.set()
+            release.wait(20)
+        return info.step
+
+    got = []
+    with make(2, prefetch=2, transform=transform, start_step=3) as loader:
+        reader = threading.Thread(target=lambda: got.append(next(loader)))
+        reader.start()
+        assert stuck.wait(5)
+        deadline = time.monotonic() + 5
+        while loader.stats()["ready"] < 1:  # the other worker has made step 4 and is parked
+            assert time.monotonic() < deadline
+        if move == "seek":
+            loader.seek(100)
+        elif move == "load":
+            state = loader.state_dict()
+            state["sampler"]["position"] = 100 * 10
+            loader.load_state_dict(state)
+        else:
+            loader.once()  # ended again by the waiting next, which goes on with the stream
+            loader.seek(100)
+        reader.join(5)
+        assert got == [100]
+        release.set()
+
+
 @pytest.mark.parametrize(
     ("step", "error"), [(-1, ValueError), (2**63, ValueError), (1.0, TypeError), ("1", TypeError),
                         (None, TypeError), (True, TypeError)],
