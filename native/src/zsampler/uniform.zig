@@ -58,7 +58,7 @@ pub fn Reduction(comptime Word: type) type {
 }
 
 /// Blocks drawn before their words are reduced: apart, both loops run faster.
-const chunk_block_count = 16;
+const chunk_block_count = 32;
 
 /// Indices of successive positions from `first` on. `Word` is u32 for lengths up to
 /// length_max_narrow, else u64. Halves of a block's words count as words of their own, the low

@@ -81,7 +81,9 @@ __all__ = ["Sampler"]
 Indices = npt.NDArray[np.uint64]
 
 _STATE_VERSION = 1
-#: `next` draws up to so many indices ahead: 64 KiB, which stays in the processor's cache.
+#: `next` draws up to so many indices ahead: 64 KiB. They stay in the processor's cache, and glibc
+#: reuses memory of this size; from 128 KiB on it asks the system for fresh pages, at twice the
+#: cost.
 _AHEAD_INDICES = 8192
 
 
@@ -300,8 +302,6 @@ class Sampler:
         Parameters and errors are those of `at`. After step 2**64 - 1 there is nothing left:
         `ValueError`.
         """
-        if out is not None:
-            self._check_out(out)
         with self._lock:
             step = self._step
             first, batches = self._drawn
@@ -316,12 +316,16 @@ class Sampler:
 
     def _draw(self, step: int) -> Indices:
         """Batch of this step; what comes after it is kept for the calls that follow."""
+        if step > _native.STEP_MAX:
+            raise ValueError(f"step must be 0 to {_native.STEP_MAX}, got {step}")
         # One batch after a seek, more with each call that finds nothing left.
         count = self._ahead_steps
         if count < self._ahead_steps_max:
             self._ahead_steps = min(2 * count, self._ahead_steps_max)
         if count == 1 or step + count - 1 > _native.STEP_MAX:
-            return self.at(step)
+            batch = np.empty(self._batch_size, np.uint64)
+            self._native.fill(step, 1, batch)
+            return batch
         batches = np.empty((count, self._batch_size), np.uint64)
         self._native.fill(step, count, batches)
         self._drawn = (step, batches)
