@@ -212,9 +212,9 @@ def permute(length, seeds, cycles, positions=None, *, rounds=None, swap=True, wa
     result = np.empty_like(x)
     rows, columns = (np.uint64(side) for side in grid(length))
     shift = np.uint64(32)
-    todo = np.ones(x.shape, bool)
-    while todo.any():
-        at = np.nonzero(todo)
+    pending = np.ones(x.shape, bool)
+    while pending.any():
+        at = np.nonzero(pending)
         left, right = np.divmod(x[at], columns)
         for t in range(0, rounds, 2):
             h = _array_hash(right, k1[t, at[0], 0], k2[t, at[0], 0])
@@ -223,7 +223,7 @@ def permute(length, seeds, cycles, positions=None, *, rounds=None, swap=True, wa
             right = (right + (h * columns >> shift)) % columns
         x[at] = left * columns + right
         result[at] = x[at]
-        todo = (x >= np.uint64(length)) & walk
+        pending = (x >= np.uint64(length)) & walk
     return result
 
 
@@ -233,16 +233,16 @@ def invert(length, seed, cycle, images):
     rows, columns = (np.uint64(side) for side in grid(length))
     shift = np.uint64(32)
     x = np.array(images, np.uint64)
-    todo = np.ones(x.shape, bool)
-    while todo.any():
-        left, right = np.divmod(x[todo], columns)
+    pending = np.ones(x.shape, bool)
+    while pending.any():
+        left, right = np.divmod(x[pending], columns)
         for t in range(len(k1) - 2, -1, -2):
             h = _array_hash(left, k1[t + 1, 0, 0], k2[t + 1, 0, 0])
             right = (right + columns - (h * columns >> shift)) % columns
             h = _array_hash(right, k1[t, 0, 0], k2[t, 0, 0])
             left = (left + rows - (h * rows >> shift)) % rows
-        x[todo] = left * columns + right
-        todo = x >= np.uint64(length)
+        x[pending] = left * columns + right
+        pending = x >= np.uint64(length)
     if length > 1:
         x ^= swap_bits[0] * (x < 2)
     return x
