@@ -11,12 +11,14 @@ pub const Kernel = struct {
     name: [*:0]const u8,
     fillCycle: *const @TypeOf(fillCycle),
     fillNarrow: *const @TypeOf(fillNarrow),
+    fillWide: *const @TypeOf(fillWide),
 };
 
 pub const baseline: Kernel = .{
     .name = "baseline",
     .fillCycle = fillCycle,
     .fillNarrow = fillNarrow,
+    .fillWide = fillWide,
 };
 
 /// permutation.fill
@@ -41,6 +43,18 @@ pub fn fillNarrow(
     uniform.fill(u32, stream.*, first, indices[0..count]);
 }
 
+/// uniform.fill with 64-bit words
+pub fn fillWide(
+    stream: *const uniform.Stream,
+    first_low: u64,
+    first_high: u64,
+    indices: [*]u64,
+    count: usize,
+) callconv(.c) void {
+    const first = @as(u128, first_high) << 64 | first_low;
+    uniform.fill(u64, stream.*, first, indices[0..count]);
+}
+
 /// The fastest kernel of this processor, which is asked once. Threads that ask together store the
 /// same answer.
 pub fn best() *const Kernel {
@@ -58,6 +72,7 @@ const v3: Kernel = .{
     .name = "x86-64-v3",
     .fillCycle = @extern(*const @TypeOf(fillCycle), .{ .name = "zs_fill_cycle_v3" }),
     .fillNarrow = @extern(*const @TypeOf(fillNarrow), .{ .name = "zs_fill_narrow_v3" }),
+    .fillWide = @extern(*const @TypeOf(fillWide), .{ .name = "zs_fill_wide_v3" }),
 };
 
 /// Whether the processor and the operating system support all that x86-64-v3 code may use.

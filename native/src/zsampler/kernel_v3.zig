@@ -8,4 +8,5 @@ pub const panic = @import("panic.zig").panic;
 comptime {
     @export(&kernel.fillCycle, .{ .name = "zs_fill_cycle_v3", .visibility = .hidden });
     @export(&kernel.fillNarrow, .{ .name = "zs_fill_narrow_v3", .visibility = .hidden });
+    @export(&kernel.fillWide, .{ .name = "zs_fill_wide_v3", .visibility = .hidden });
 }

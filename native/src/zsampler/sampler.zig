@@ -108,10 +108,11 @@ pub const Sampler = struct {
 
     fn fillUniform(s: *const Sampler, first: u128, batch: []u64) void {
         const stream = s.drawStream();
-        if (s.length > uniform.length_max_narrow) return uniform.fill(u64, stream, first, batch);
         const low: u64 = @truncate(first);
         const high: u64 = @truncate(first >> 64);
-        s.kernel.fillNarrow(&stream, low, high, batch.ptr, batch.len);
+        const narrow = s.length <= uniform.length_max_narrow;
+        const fillKind = if (narrow) s.kernel.fillNarrow else s.kernel.fillWide;
+        fillKind(&stream, low, high, batch.ptr, batch.len);
     }
 
     fn drawStream(s: *const Sampler) uniform.Stream {

@@ -50,9 +50,14 @@ pub fn Reduction(comptime Word: type) type {
         }
 
         pub inline fn accept(r: @This(), word: Word) ?u64 {
+            const index, const refused = r.apply(word);
+            return if (refused) null else index;
+        }
+
+        /// The index of a word, and whether the word is refused.
+        inline fn apply(r: @This(), word: Word) struct { u64, bool } {
             const product = @as(Product, word) * r.length;
-            if (@as(Word, @truncate(product)) < r.excess) return null;
-            return @intCast(product >> bits);
+            return .{ @intCast(product >> bits), @as(Word, @truncate(product)) < r.excess };
         }
     };
 }
@@ -118,9 +123,8 @@ inline fn reduce(
         refused = @reduce(.Min, least) < reduction.excess;
     }
     for (words[i..], indices[i..]) |word, *index| {
-        const accepted = reduction.accept(word);
-        refused = refused or accepted == null;
-        index.* = accepted orelse 0;
+        index.*, const word_refused = reduction.apply(word);
+        refused = refused or word_refused;
     }
     return refused;
 }
