@@ -28,7 +28,7 @@ def dictionary() -> bytes:
     """A dictionary for records of this test set."""
     rng = np.random.default_rng(3)
     words = [rng.integers(0, 256, 12, dtype=np.uint8).tobytes() for _ in range(40)]
-    samples = [b"".join(words[i] for i in rng.integers(0, 40, 8)) for _ in range(2000)]
+    samples = [b"".join(words[i] for i in rng.integers(0, 40, 8)) for _ in range(600)]
     return zrecord.train_dict(samples, tier="fast")
 
 

@@ -209,7 +209,7 @@ def test_copy_keeps_the_codec_without_a_word(run_json, stores):
 
 
 def test_copy_with_a_dictionary(run, run_json, tmp_path, dictionary):
-    records = [np.arange(i, i + 60, dtype="i4") for i in range(3000)]
+    records = [np.arange(i, i + 60, dtype="i4") for i in range(800)]
     with RaggedStore("s", "i4") as store:
         store.append(records)
     facts = run_json("copy", "s", "t", "--codec", "zstd_dict", "--tier", "fast")
@@ -385,7 +385,7 @@ def test_export_refuses_what_does_not_fit_and_never_replaces(run, stores, tmp_pa
 
 def test_train_dict(run, run_json, tmp_path):
     with RaggedStore("s", "i4") as store:
-        store.append([np.arange(i, i + 60, dtype="i4") for i in range(3000)])
+        store.append([np.arange(i, i + 60, dtype="i4") for i in range(800)])
     facts = run_json("train-dict", "s", "dict", "--tier", "fast")
     assert facts["dict_bytes"] == (tmp_path / "dict").stat().st_size <= 32 * 1024
     DenseStore("few", "f4", ()).close()

@@ -16,7 +16,7 @@ def _records(count: int) -> list[np.ndarray]:
     return [np.concatenate([words[i] for i in rng.integers(0, 60, 10)]) for _ in range(count)]
 
 
-RECORDS = _records(3000)
+RECORDS = _records(1000)
 
 
 def test_tiers():
@@ -81,7 +81,7 @@ def test_a_dictionary_makes_small_records_smaller(tmp_path, ragged):
         assert all(np.array_equal(a, b) for a, b in zip(store, ragged, strict=True))
     with RaggedStore(tmp_path / "t", mode="r") as store:
         assert store.has_dict
-        assert np.array_equal(store[1234], RECORDS[1234])
+        assert np.array_equal(store[234], RECORDS[234])
 
 
 @pytest.mark.parametrize(
@@ -119,28 +119,54 @@ def test_an_unknown_tier_lists_the_tiers(tier):
         train_dict(RECORDS, tier=tier)
 
 
-def test_the_sample_is_bounded():
+@pytest.fixture
+def small_tier(monkeypatch):
+    """A tier whose training takes no time."""
+    monkeypatch.setitem(DICT_TIERS, "fast", type(DICT_TIERS["fast"])(8 * KIB, 256 * KIB))
+
+
+def test_the_sample_is_bounded(small_tier):
     """An iterable without end, and records far larger than the sample."""
+    taken = 0
 
     def endless():
+        nonlocal taken
         while True:
-            yield from RECORDS
+            for record in RECORDS:
+                taken += 1
+                yield record
 
     assert train_dict(endless(), tier="fast")
-    large = np.tile(np.concatenate(RECORDS), 3)
-    assert train_dict((large[i:] for i in range(200)), tier="fast")
+    assert taken == -(-256 * KIB // 160)
+    large = np.concatenate(RECORDS * 2)
+    taken = 0
+
+    def views():
+        nonlocal taken
+        for start in range(200):
+            taken += 1
+            yield large[start:]
+
+    with pytest.raises(ZrecordError, match="2 samples of 131072 bytes"):
+        train_dict(views(), tier="fast")
+    assert taken == 2
 
 
-def test_samples_come_from_all_of_a_store(tmp_path):
+def test_samples_come_from_all_of_a_store(tmp_path, small_tier):
     """A store whose second half is unlike its first: the dictionary helps with both."""
     rng = np.random.default_rng(7)
     phrases = [rng.integers(0, 256, 150, dtype="u1") for _ in range(2)]
-    rows = np.repeat(phrases, 20_000, axis=0)
-    rows[:, ::10] = rng.integers(0, 256, (40_000, 15))
+    rows = np.repeat(phrases, 5000, axis=0)
+    rows[:, ::10] = rng.integers(0, 256, (10_000, 15))
     with DenseStore(tmp_path / "d", "u1", (150,), "raw") as store:
         store.append(rows)
         trained = train_dict(store, tier="fast")
-    for half in (rows[:100], rows[-100:]):
-        with DenseStore(tmp_path / str(half[0, 1]), "u1", (150,), "zstd_dict", trained) as store:
+    with RaggedStore(tmp_path / "r", "u1", "raw") as store:
+        store.append(rows)
+        assert train_dict(store, tier="fast") == trained
+    assert train_dict(rows, tier="fast") == trained
+    assert train_dict(list(rows), tier="fast") == trained
+    for number, half in enumerate((rows[:100], rows[-100:])):
+        with DenseStore(tmp_path / str(number), "u1", (150,), "zstd_dict", trained) as store:
             store.append(half)
             assert store.stats()["live_bytes"] < half.nbytes * 0.8

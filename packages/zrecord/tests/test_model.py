@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 from zrecord import DenseStore, RaggedStore
 
-EXAMPLES = int(os.environ.get("ZRECORD_MODEL_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("ZRECORD_MODEL_EXAMPLES", "25"))
 STEPS = int(os.environ.get("ZRECORD_MODEL_STEPS", "40"))
 ITEM_SHAPE = (3, 2)
 

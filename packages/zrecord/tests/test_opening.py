@@ -15,6 +15,7 @@ from zrecord import (
     ReadOnlyStore,
     StoreBusy,
     UnsupportedFormat,
+    ZrecordError,
 )
 
 
@@ -325,27 +326,35 @@ def test_a_damaged_header_says_so(tmp_path):
     DenseStore(tmp_path / "s", mode="r").close()
 
 
-def test_a_newer_format_is_one_clear_message(tmp_path):
+@pytest.mark.parametrize("version", [4, 6, 99])
+def test_another_format_version_is_one_clear_message(tmp_path, version):
     DenseStore(tmp_path / "s", "f4", (2, 3)).close()
-    for name in ("store.zr", "meta.zr"):
-        file = tmp_path / "s" / name
-        data = bytearray(file.read_bytes())
-        data[4] = 99
-        whole = file.read_bytes()
-        file.write_bytes(bytes(data))
-        with pytest.raises((CorruptStore, UnsupportedFormat)):
-            DenseStore(tmp_path / "s", mode="r")
-        file.write_bytes(whole)
+    header = tmp_path / "s" / "store.zr"
+    data = bytearray(header.read_bytes())
+    data[4] = version
+    header.write_bytes(bytes(data))
+    for arguments in ({"mode": "r"}, {}, {"dtype": "f4", "item_shape": (2, 3)}):
+        with pytest.raises(UnsupportedFormat, match=rf"version {version}\b.* version 5"):
+            DenseStore(tmp_path / "s", **arguments)
+    assert header.read_bytes() == data
 
 
-def test_a_fifo_in_the_folder_does_not_hang(tmp_path):
-    for name in ("store.zr", "meta.zr", "0.loc"):
-        path = tmp_path / name.replace(".", "_")
-        DenseStore(path, "f4", (2, 3)).close()
-        (path / name).unlink(missing_ok=True)
-        os.mkfifo(path / name)
-        with pytest.raises((CorruptStore, UnsupportedFormat, OSError)):
-            DenseStore(path, mode="r")[:1]
+@pytest.mark.parametrize("name", ["store.zr", "meta.zr", "0.loc", "0.chunk"])
+@pytest.mark.parametrize("special", ["fifo", "folder", "link to nothing", "link to /dev/zero"])
+def test_special_files_in_the_folder_do_not_hang(tmp_path, name, special):
+    with DenseStore(tmp_path / "s", "f4", (2, 3), "raw") as store:
+        store.append(ROWS)
+    path = tmp_path / "s" / name
+    path.unlink()
+    if special == "fifo":
+        os.mkfifo(path)
+    elif special == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if "zero" in special else "nothing")
+    for mode in ("r", "a"):
+        with pytest.raises((ZrecordError, OSError), match="s"):
+            DenseStore(tmp_path / "s", mode=mode)[:]
 
 
 def test_repr_reads_like_the_call(tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._identity import same_dtype
-from ._index import RecordIndex, RecordSet, record_set
+from ._index import RecordIndex, RecordSet, one, record_set
 from ._store import ITERATION_SIZE, PART_SIZE_MAX, _Store, fresh
 
 __all__ = ["DenseStore"]
@@ -193,7 +193,7 @@ class DenseStore(_Store["npt.NDArray[Any]"]):
 
     def _read_one(self, index: int) -> npt.NDArray[Any]:
         record = fresh(self._item_shape, self._dtype)
-        self._handle.dense_gather(record_set([index], self._length, self._path), record)
+        self._handle.dense_gather(one(index, self._length, self._path), record)
         return record
 
     def _batches(self, size_max: int) -> Iterator[slice]:

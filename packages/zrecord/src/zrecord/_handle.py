@@ -37,6 +37,9 @@ IDENTITY_SIZE_MAX = 64 * 1024
 _PLAN_ATTEMPTS = 16
 
 _from_buffer = ffi.from_buffer
+_INT64S = ffi.typeof("int64_t[]")
+_UINT64S = ffi.typeof("uint64_t[]")
+_UINT8S = ffi.typeof("uint8_t[]")
 _U64 = lib.ZR_INDEX_U64
 _I64 = lib.ZR_INDEX_I64
 _CHANGED = lib.ZR_CHANGED
@@ -294,8 +297,8 @@ class Handle:
         index_type = _U64 if indices.dtype.kind == "u" else _I64
         offsets = np.empty(count + 1, np.int64)
         words = np.empty(count, np.uint64)
-        offsets_out = _from_buffer("int64_t[]", offsets)
-        words_out = _from_buffer("uint64_t[]", words)
+        offsets_out = _from_buffer(_INT64S, offsets)
+        words_out = _from_buffer(_UINT64S, words)
         scratch = _scratch
         error = scratch.error
         dims_count = scratch.count
@@ -316,7 +319,7 @@ class Handle:
                 words_out,
                 _from_buffer(values, require_writable=True),
                 values.nbytes,
-                _from_buffer("uint64_t[]", dims),
+                _from_buffer(_UINT64S, dims),
                 len(dims),
                 error,
             )
@@ -342,7 +345,7 @@ class Handle:
             _U64 if indices is None else _index_type(indices),
             first,
             count,
-            _from_buffer("int64_t[]", lengths),
+            _from_buffer(_INT64S, lengths),
             _scratch.error,
         )
         if status:
@@ -377,9 +380,9 @@ class Handle:
                 lib.zr_ragged_append_part(
                     self._store,
                     _from_buffer(part.source),
-                    _from_buffer("uint64_t[]", part.offsets),
-                    _from_buffer("uint8_t[]", part.ranks),
-                    _from_buffer("uint64_t[]", part.dims),
+                    _from_buffer(_UINT64S, part.offsets),
+                    _from_buffer(_UINT8S, part.ranks),
+                    _from_buffer(_UINT64S, part.dims),
                     len(part.ranks),
                     _scratch.error,
                 )
@@ -515,7 +518,7 @@ def train(samples: Any, sizes: npt.NDArray[np.uint64], capacity: int) -> bytes |
     size = _scratch.count
     status = lib.zr_dict_train(
         _from_buffer(samples),
-        _from_buffer("uint64_t[]", sizes),
+        _from_buffer(_UINT64S, sizes),
         len(sizes),
         _from_buffer(target, require_writable=True),
         capacity,

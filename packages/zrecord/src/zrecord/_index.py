@@ -86,10 +86,20 @@ def record_set(index: Any, length: Callable[[], int], path: str) -> Indices:
     raise TypeError(f"{index!r} is one record; use store[{index}], or give a list of records")
 
 
+def one(index: int, length: Callable[[], int], path: str) -> Indices:
+    """Return one record's index as an array."""
+    try:
+        return np.array([index], np.int64)
+    except OverflowError:
+        raise out_of_range(index, length(), path) from None
+
+
 def any_set(index: Any, length: Callable[[], int], path: str) -> Indices:
     """Like `record_set`, where one int is a set of one."""
     position = single(index)
-    return record_set(index if position is None else [position], length, path)
+    if position is None:
+        return record_set(index, length, path)
+    return one(position, length, path)
 
 
 def _from_array(index: npt.NDArray[Any], length: Callable[[], int], path: str) -> Indices:

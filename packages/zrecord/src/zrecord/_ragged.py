@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ._batch import RaggedBatch
 from ._handle import RaggedPart
 from ._identity import RECORD_SIZE_MAX, same_dtype
-from ._index import RecordIndex, RecordSet, record_set
+from ._index import RecordIndex, RecordSet, one, record_set
 from ._store import ITERATION_SIZE, PART_SIZE_MAX, _Store, fresh
 
 __all__ = ["RaggedStore"]
@@ -239,7 +239,7 @@ class RaggedStore(_Store["list[npt.NDArray[Any]]"]):
             yield from self.gather(span)
 
     def _read_one(self, index: int) -> npt.NDArray[Any]:
-        return self.gather([index])[0]
+        return self.gather(one(index, self._length, self._path))[0]
 
     def _batches(self, size_max: int) -> Iterator[slice]:
         item_count_max = max(1, size_max // self._dtype.itemsize)
