@@ -22,6 +22,7 @@ const print = std.debug.print;
 const Dense = trial.Trial(trial.tiny, .dense);
 const Ragged = trial.Trial(trial.tiny, .ragged);
 
+const worker_count = 2;
 const gpa = std.heap.smp_allocator;
 const page_sizes = [_]u32{ 4096, 512, 64 };
 
@@ -89,7 +90,7 @@ fn runScript(comptime Trial: type, plan: Plan, seen: *Seen, counts: *Counts, tex
 
 fn describe(plan: Plan) void {
     print("script {d} (page {d}, {t} names, {t}, {s}):", .{
-        plan.script.seed,  plan.script.page_size,                    plan.script.names,
+        plan.script.seed,  plan.script.page_size,                  plan.script.names,
         plan.script.codec, if (plan.ragged) "ragged" else "dense",
     });
     for (plan.script.operations) |operation| print(" {t}", .{operation});
@@ -138,7 +139,6 @@ const Worker = struct {
 };
 
 test "crash states" {
-    const worker_count = 2;
     const wanted: u64 = if (options.scale == 0) 1 else if (builtin.mode == .Debug) 20_000 else 1_000_000;
     var next: std.atomic.Value(u64) = .init(options.seed - 1);
     if (options.scale == 0) next.raw = options.seed;
@@ -147,7 +147,8 @@ test "crash states" {
     var workers: [worker_count]Worker = undefined;
     var threads: [worker_count]std.Thread = undefined;
     for (&workers, &threads) |*worker, *thread| {
-        worker.* = .{ .next = &next, .distinct = &distinct, .wanted = wanted * @max(options.scale, 1), .end = end };
+        // A tenth more, since both may meet the same states.
+        worker.* = .{ .next = &next, .distinct = &distinct, .wanted = wanted * @max(options.scale, 1) * 11 / 10, .end = end };
         thread.* = try .spawn(.{}, Worker.run, .{worker});
     }
     var total: Counts = .{};
@@ -167,4 +168,74 @@ test "crash states" {
     total.print("crash states");
     print("crash states: {d} passed, {d} failed\n", .{ total.scripts - failed, failed });
     if (failed > 0) return error.Violations;
+}
+
+/// A mistake that is not noticed within this many distinct states counts as missed.
+const mistake_states_max = 300_000;
+
+/// Leaves one rule after the other out and waits for the first script that fails.
+const Hunter = struct {
+    next: *std.atomic.Value(usize),
+    passed: u64 = 0,
+    failed: u64 = 0,
+    failure: ?anyerror = null,
+
+    fn run(hunter: *Hunter) void {
+        const mistakes = std.enums.values(zrecord.limits.Mistake);
+        while (true) {
+            const index = hunter.next.fetchAdd(1, .monotonic);
+            if (index >= mistakes.len) return;
+            const mistake = mistakes[index];
+            // A crash alone does not show how a failed fsync is treated: fault_test.zig does.
+            if (mistake == .none or mistake == .failed_sync_retried or mistake == .poison_keeps_boot_id) continue;
+            zrecord.limits.mistake_made = mistake;
+            const caught = hunt(mistake) catch |err| {
+                hunter.failure = err;
+                return;
+            };
+            if (caught) hunter.passed += 1 else hunter.failed += 1;
+        }
+    }
+
+    fn hunt(mistake: zrecord.limits.Mistake) !bool {
+        var seen: Seen = .empty;
+        defer seen.deinit(gpa);
+        var counts: Counts = .{};
+        var text: [400]u8 = undefined;
+        var number: u64 = 0;
+        while (counts.distinct < mistake_states_max) : (number += 1) {
+            // Long scripts from the start: some mistakes need more than three operations.
+            const script_number = if (number % 2 == 0) number / 2 * 6 else short_count * variant_count + number;
+            var buffer: [16]Operation = undefined;
+            const plan = planOf(script_number, &buffer);
+            const found = if (plan.ragged)
+                try runScript(Ragged, plan, &seen, &counts, &text)
+            else
+                try runScript(Dense, plan, &seen, &counts, &text);
+            if (found) |words| {
+                print("{t}: caught after {d} states, script {d}: {s}\n", .{ mistake, counts.states, script_number, words });
+                return true;
+            }
+        }
+        print("{t}: NOT caught in {d} states\n", .{ mistake, counts.states });
+        return false;
+    }
+};
+
+test "every mistake in the protocol is noticed" {
+    if (options.scale == 0) return;
+    var next: std.atomic.Value(usize) = .init(0);
+    var hunters: [worker_count]Hunter = @splat(.{ .next = &next });
+    var threads: [worker_count]std.Thread = undefined;
+    for (&hunters, &threads) |*hunter, *thread| thread.* = try .spawn(.{}, Hunter.run, .{hunter});
+    var passed: u64 = 0;
+    var failed: u64 = 0;
+    for (&hunters, threads) |*hunter, thread| {
+        thread.join();
+        if (hunter.failure) |err| return err;
+        passed += hunter.passed;
+        failed += hunter.failed;
+    }
+    print("mistakes: {d} passed, {d} failed\n", .{ passed, failed });
+    if (failed > 0) return error.MistakesMissed;
 }

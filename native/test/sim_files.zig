@@ -42,7 +42,8 @@ pub const Hook = struct {
 pub const FaultKind = enum { io, no_space, quota, interrupted, again, short_by_one, short_by_half, zero };
 
 /// What a failed sync leaves of the pages that it did not write: still dirty, clean in the cache
-/// although never written, or as they are on the medium.
+/// although never written, or as they are on the medium. Names stay dirty: a file system whose
+/// journal of names fails stops altogether.
 pub const SyncLoss = enum { kept, dropped, reverted };
 
 pub const Fault = struct {
@@ -119,6 +120,7 @@ pub const Disk = struct {
     slept_ms: u64 = 0,
     fault: ?Fault = null,
     trace: ?*std.ArrayList(Event) = null,
+    call_log: ?*std.ArrayList(Call) = null,
 
     pub fn init(gpa: std.mem.Allocator) Disk {
         return .{ .gpa = gpa };
@@ -387,12 +389,13 @@ pub const Disk = struct {
         if (loss == .kept or inode.durable == null) return;
         clearUpdates(disk, inode);
         inode.diverged = true;
-        if (loss == .reverted) {
-            if (inode.map_capacity > 0) @memset(inode.content.items, beyond_end);
-            inode.content.clearRetainingCapacity();
-            must(inode.content.appendSlice(disk.gpa, inode.durable.?));
-            disk.settle(inode);
-        }
+        if (loss != .reverted) return;
+        // The size belongs to the inode, which stays; pages that never were on the medium are zeros.
+        const size = inode.content.items.len;
+        inode.content.clearRetainingCapacity();
+        const durable = inode.durable.?;
+        must(inode.content.appendSlice(disk.gpa, durable[0..@min(durable.len, size)]));
+        grow(disk.gpa, &inode.content, size);
     }
 
     fn happened(disk: *Disk, event: Event) void {
@@ -408,6 +411,7 @@ pub const Disk = struct {
         const kind_count = disk.calls_by_kind.getPtr(call);
         defer kind_count.* += 1;
         defer disk.call_count += 1;
+        if (disk.call_log) |log| must(log.append(disk.gpa, call));
         const fault = if (disk.fault) |*fault| fault else return size;
         if (fault.only) |only| if (only != call) return size;
         const number = if (fault.only == null) disk.call_count else kind_count.*;
@@ -589,14 +593,7 @@ pub const SimFiles = struct {
 
     pub fn syncDirectory(self: *SimFiles) Error!void {
         const disk = self.disk;
-        _ = disk.admit(.sync_directory, 0) catch |err| {
-            // Names stay in the cache; none of them is tried again.
-            if (disk.fault.?.sync_loss != .kept) {
-                disk.name_updates.clearRetainingCapacity();
-                disk.names_ordered = 0;
-            }
-            return err;
-        };
+        _ = try disk.admit(.sync_directory, 0);
         disk.nameFlush();
         disk.happened(.{ .number = 0, .call = .sync_directory, .name = null });
     }

@@ -23,6 +23,7 @@ pub const tiny: Limits = .{
     .open_files_max = 2,
     .reader_wait_ms = 40,
     .slot_wait_ms = 40,
+    .may_err = true,
 };
 
 /// Shared content of records, as a trained dictionary would have.
