@@ -41,7 +41,7 @@ pub fn readSlots(medium: anytype, meta: anytype, comptime limits: anytype, fault
             error.BadMagic, error.BadSum => continue,
             error.OtherVersion, error.UnknownFeature, error.BadField => return unsupported(at, fault),
         };
-        if (slot.seq & 1 != parity) return fault.corruptStore(.meta, parity, slot.seq);
+        if (slot.seq & 1 != parity or slot.base_seq != 0) return fault.corruptStore(.meta, parity, slot.seq);
         if (durable) |other| {
             const same = std.mem.eql(u8, &slot.uuid, &other.uuid) and slot.kind == other.kind and slot.codec == other.codec;
             if (!same) return fault.corruptStore(.meta, other.seq, slot.seq);
@@ -65,7 +65,8 @@ pub fn readSlots(medium: anytype, meta: anytype, comptime limits: anytype, fault
         },
         error.OtherVersion, error.UnknownFeature, error.BadField => return unsupported(at, fault),
     };
-    if (!std.mem.eql(u8, &lazy.uuid, &chosen.uuid) or lazy.kind != chosen.kind or lazy.codec != chosen.codec) {
+    const same = std.mem.eql(u8, &lazy.uuid, &chosen.uuid) and lazy.kind == chosen.kind and lazy.codec == chosen.codec;
+    if (!same or lazy.base_seq == 0) {
         return fault.corruptStore(.meta, chosen.seq, lazy.base_seq);
     }
     if (lazy.base_seq > chosen.seq and limits.mistake() != .lost_slot_ignored) {
@@ -261,7 +262,7 @@ fn verifyTail(engine: anytype, fault: *Fault) Error!bool {
         try engine.table.readRun(index, &entries, fault);
         const entry = &entries[0];
         const stored = try readStored(engine, entry, index, &scratch, fault);
-        const sum = format.entrySum(&engine.uuid, entry, format.hash(0, stored));
+        const sum = format.entrySum(&engine.uuid, index, entry, format.hash(0, stored));
         if (sum != entry.sum and E.limits.mistake() != .record_sum_skipped) return false;
         digest +%= format.entryDigest(index, std.mem.asBytes(entry));
     }
