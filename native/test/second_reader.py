@@ -140,7 +140,8 @@ class Reader:
         entry = self.entry(index)
         offset, stored_size, size, chunk = struct.unpack_from("<IIII", entry)
         stored = self._read(f"{chunk}.chunk", offset, stored_size)
-        if xxh3(stored) ^ xxh3(self.uuid + entry[:-8]) != word(entry, len(entry) - 8):
+        bound = self.uuid + index.to_bytes(8, "little") + entry[:-8]
+        if xxh3(stored) ^ xxh3(bound) != word(entry, len(entry) - 8):
             raise Damaged(f"record {index}: sum")
         shape: tuple[int, ...] = ()
         if self.kind == 2:

@@ -206,7 +206,7 @@ pub fn Staged(comptime Engine: type) type {
                         const entry = &self.entries[ordinal];
                         entry.chunk = location.chunk;
                         entry.offset = offset;
-                        entry.sum = format.entrySum(&engine.uuid, entry, entry.sum);
+                        entry.sum = format.entrySum(&engine.uuid, self.staged.state.length + ordinal, entry, entry.sum);
                         offset += entry.stored_size;
                     }
                     try engine.chunks.write(location, pieces[0..piece_count], fault);

@@ -39,6 +39,13 @@ const Store = store.Store(Medium, .{});
 const Handle = struct {
     medium: Medium,
     store: *Store,
+    /// Until the store is closed: an open folder would keep its file system busy.
+    folder_open: bool = true,
+
+    fn closeFolder(self: *Handle) void {
+        if (!@atomicRmw(bool, &self.folder_open, .Xchg, false, .acq_rel)) return;
+        self.medium.closeDirectory();
+    }
 };
 
 /// What C sees as zr_store.
@@ -260,6 +267,7 @@ fn open(path_given: ?[*:0]const u8, options_given: ?*const COptions, store_out: 
     };
     const handle = try gpa.create(Handle);
     errdefer gpa.destroy(handle);
+    handle.folder_open = true;
     handle.medium = Medium.openDirectory(path) catch |err| missing: {
         if (err != error.FileNotFound) return err;
         if (options.mode == .read or options.identity == null) return error.NoStore;
@@ -274,13 +282,15 @@ fn open(path_given: ?[*:0]const u8, options_given: ?*const COptions, store_out: 
 export fn zr_store_close(given: ?*Opaque, error_out: ?*CError) c_int {
     var fault: Fault = .{};
     const handle = handleOf(given) catch |err| return finish(err, fault, error_out);
-    return finish(handle.store.close(&fault), fault, error_out);
+    const result = handle.store.close(&fault);
+    handle.closeFolder();
+    return finish(result, fault, error_out);
 }
 
 export fn zr_store_free(given: ?*Opaque) c_int {
     const handle = handleOf(given) catch return 0;
     const unsynced = handle.store.free();
-    handle.medium.closeDirectory();
+    handle.closeFolder();
     gpa.destroy(handle);
     return @intFromBool(unsynced);
 }

@@ -263,7 +263,7 @@ fn Rewriting(comptime E: type, comptime Progress: type) type {
             try engine.chunks.read(whole, bytes, batch[0].index, fault);
             for (batch) |*change| {
                 const stored = bytes[change.entry.offset - start ..][0..change.entry.stored_size];
-                const sum = format.entrySum(&engine.uuid, &change.entry, format.hash(0, stored));
+                const sum = format.entrySum(&engine.uuid, change.index, &change.entry, format.hash(0, stored));
                 if (sum != change.entry.sum and E.limits.mistake() != .record_sum_skipped) {
                     return fault.corruptRecord(.{ .chunk = change.entry.chunk }, change.index, change.entry.sum, sum);
                 }
@@ -286,10 +286,10 @@ fn Rewriting(comptime E: type, comptime Progress: type) type {
                     piece.* = buffer[@intCast(entry.offset - start)..][0..entry.stored_size];
                     state.table_digest -%= format.entryDigest(change.index, std.mem.asBytes(entry));
                     // The address is bound into the sum by XOR: exchanged without the payload's hash.
-                    entry.sum ^= format.entrySum(uuid, entry, 0);
+                    entry.sum ^= format.entrySum(uuid, change.index, entry, 0);
                     entry.chunk = run.location.chunk;
                     entry.offset = offset;
-                    entry.sum ^= format.entrySum(uuid, entry, 0);
+                    entry.sum ^= format.entrySum(uuid, change.index, entry, 0);
                     state.table_digest +%= format.entryDigest(change.index, std.mem.asBytes(entry));
                     offset += entry.stored_size;
                 }

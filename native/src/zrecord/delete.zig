@@ -51,8 +51,9 @@ pub fn delete(engine: anytype, doomed: []const u64, fault: *Fault) Error!void {
         state.table_digest -%= format.entryDigest(state.length, std.mem.asBytes(&last));
         if (index == state.length) continue;
         state.table_digest -%= format.entryDigest(index, std.mem.asBytes(&gone));
-        state.table_digest +%= format.entryDigest(index, std.mem.asBytes(&last));
-        try moved.put(engine.gpa, index, last);
+        const replacement = format.reindexed(&engine.uuid, last, state.length, index);
+        state.table_digest +%= format.entryDigest(index, std.mem.asBytes(&replacement));
+        try moved.put(engine.gpa, index, replacement);
     }
 
     var changes: std.ArrayList(E.Table.Change) = .empty;

@@ -216,7 +216,7 @@ pub const Location = struct {
 /// | 4 | 4 | stored_size |
 /// | 8 | 4 | logical_size |
 /// | 12 | 4 | chunk: bit 31 is reserved |
-/// | 16 | 8 | sum: XXH3-64(stored bytes) XOR XXH3-64(uuid, entry without sum) |
+/// | 16 | 8 | sum: XXH3-64(stored bytes) XOR XXH3-64(uuid, index, entry without sum) |
 pub const DenseEntry = extern struct {
     offset: u32,
     stored_size: u32,
@@ -237,7 +237,7 @@ pub const DenseEntry = extern struct {
 /// | 8 | 4 | logical_size: of the payload |
 /// | 12 | 4 | chunk: bit 31 is reserved |
 /// | 16 | 8 | shape: rank in bits 0 to 7, the first dimension above |
-/// | 24 | 8 | sum: XXH3-64(stored bytes) XOR XXH3-64(uuid, entry without sum) |
+/// | 24 | 8 | sum: XXH3-64(stored bytes) XOR XXH3-64(uuid, index, entry without sum) |
 pub const RaggedEntry = extern struct {
     offset: u32,
     stored_size: u32,
@@ -268,15 +268,23 @@ pub fn hashPair(payload: []const u8, dims: []const u8) u64 {
     return state.final();
 }
 
-/// The sum of an entry, given the hash of its stored bytes. Binding the address and the store's uuid
-/// makes stale, swapped and misdirected payload visible.
-pub inline fn entrySum(uuid: *const [16]u8, entry: anytype, stored_hash: u64) u64 {
+/// The sum of an entry, given the hash of its stored bytes. Binding the store's uuid, the index and the
+/// address makes stale, swapped and misdirected payload visible, and entries in each other's place.
+pub inline fn entrySum(uuid: *const [16]u8, index: u64, entry: anytype, stored_hash: u64) u64 {
     const T = @TypeOf(entry.*);
     const body_size = @sizeOf(T) - 8;
-    var body: [16 + body_size]u8 = undefined;
+    var body: [24 + body_size]u8 = undefined;
     body[0..16].* = uuid.*;
-    body[16..].* = std.mem.asBytes(entry)[0..body_size].*;
+    body[16..24].* = @bitCast(index);
+    body[24..].* = std.mem.asBytes(entry)[0..body_size].*;
     return stored_hash ^ hash(0, &body);
+}
+
+/// An entry that moves to another index keeps its payload's part of the sum.
+pub fn reindexed(uuid: *const [16]u8, entry: anytype, from: u64, to: u64) @TypeOf(entry) {
+    var moved = entry;
+    moved.sum ^= entrySum(uuid, from, &entry, 0) ^ entrySum(uuid, to, &entry, 0);
+    return moved;
 }
 
 /// What an entry contributes to the table digest.

@@ -266,7 +266,7 @@ pub fn Reader(comptime Engine: type, comptime codec: format.Codec) type {
         }
 
         inline fn compare(self: *Self, index: u64, entry: *const Engine.Entry, stored_hash: u64, fault: *Fault) Error!void {
-            const sum = format.entrySum(&self.engine.uuid, entry, stored_hash);
+            const sum = format.entrySum(&self.engine.uuid, index, entry, stored_hash);
             if (sum != entry.sum and Engine.limits.mistake() != .record_sum_skipped) {
                 return fault.corruptRecord(.{ .chunk = entry.chunk }, index, entry.sum, sum);
             }

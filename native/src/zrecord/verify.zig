@@ -87,7 +87,7 @@ fn Scan(comptime E: type, comptime Observer: type) type {
             };
             var offset: usize = 0;
             for (records, first..) |*entry, index| {
-                const sum = format.entrySum(&self.engine.uuid, entry, format.hash(0, bytes[offset..][0..entry.stored_size]));
+                const sum = format.entrySum(&self.engine.uuid, index, entry, format.hash(0, bytes[offset..][0..entry.stored_size]));
                 offset += entry.stored_size;
                 if (sum == entry.sum) continue;
                 const err = fault.corruptRecord(.{ .chunk = entry.chunk }, index, entry.sum, sum);
