@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-WATCHDOG_SECONDS = 60
+WATCHDOG_SECONDS = 120
 BOUNDED_SECONDS = 5.0
-SCRIPT_SECONDS = 30
+SCRIPT_SECONDS = 60
 
 
 def pytest_configure(config: pytest.Config) -> None:
