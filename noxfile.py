@@ -28,7 +28,7 @@ BUILD_REQUIREMENTS = {r for p in PROJECTS.values() for r in p["build-system"]["r
 
 def run_in_toolchain(session: nox.Session, *arguments: str, **environment: str) -> None:
     """Run Python in the environment of the `toolchain` session."""
-    folder = session.cache_dir.resolve().parent / "toolchain"
+    folder = ROOT / session.cache_dir.parent / "toolchain"
     python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     session.run(str(python), *arguments, external=True, env=environment)
 
