@@ -163,7 +163,6 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
                 defer store.gpa.free(dict);
                 try engine.codecs.init(store.gpa, codec, dict, writable);
             } else try store.requireNoDict(fault);
-            if (codec != .zstd_dict) try store.refuseDict(fault);
             engine.journal = medium.open(.journal, access) catch |err| return create_zig.missing(fault, .journal, err);
             try recovery.recover(engine, slots.lazy, OthersGone{ .store = store }, fault);
             engine.regular = .init(E.kind == .dense and codec == .raw and engine.current.epoch == 0);
@@ -180,17 +179,6 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             }
         };
 
-        /// A dictionary where none belongs: the folder was put together from two stores.
-        fn refuseDict(store: *Self, fault: *Fault) Error!void {
-            const file = store.medium.open(.dict, .read) catch |err| return switch (err) {
-                error.FileNotFound => {},
-                error.NotRegular => fault.corruptStore(.dict, 0, 0),
-                else => fault.in(.dict, err),
-            };
-            store.medium.close(file);
-            return fault.corruptStore(.dict, 0, 0);
-        }
-
         fn readDict(store: *Self, slot: format.Slot, fault: *Fault) Error![]u8 {
             const file = store.medium.open(.dict, .read) catch |err| return create_zig.missing(fault, .dict, err);
             defer store.medium.close(file);
@@ -204,6 +192,7 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             return dict;
         }
 
+        /// A dictionary where none belongs: the folder was put together from two stores.
         fn requireNoDict(store: *Self, fault: *Fault) Error!void {
             const file = store.medium.open(.dict, .read) catch |err| return switch (err) {
                 error.FileNotFound => {},
