@@ -167,7 +167,8 @@ class Reader:
 
             known = zstandard.ZstdCompressionDict(self.dictionary) if self.codec == 2 else None
             return zstandard.ZstdDecompressor(dict_data=known).decompress(frame)
-        known = zstd.ZstdDict(self.dictionary) if self.codec == 2 else None
+        trained = self.codec == 2 and self.dictionary.startswith(b"\x37\xa4\x30\xec")
+        known = zstd.ZstdDict(self.dictionary, is_raw=not trained) if self.codec == 2 else None
         return zstd.decompress(frame, zstd_dict=known)
 
 
