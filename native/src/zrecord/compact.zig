@@ -195,7 +195,7 @@ fn Rewriting(comptime E: type, comptime Progress: type) type {
             }
             state.tail = frontier.tail;
             state.chunk_bytes += frontier.reserved;
-            if (retired) |victim| state.chunk_bytes -%= victim.file_size;
+            if (retired) |victim| state.chunk_bytes -|= victim.file_size;
             std.sort.pdq(Change, changes, {}, byIndex);
 
             engine.gate.lock();

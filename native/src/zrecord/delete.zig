@@ -47,7 +47,7 @@ pub fn delete(engine: anytype, doomed: []const u64, fault: *Fault) Error!void {
         state.length -= 1;
         const last = moved.get(state.length) orelse try engine.table.read(state.length, fault);
         const gone = if (index == state.length) last else moved.get(index) orelse try engine.table.read(index, fault);
-        state.live_bytes -%= gone.stored_size;
+        state.live_bytes -|= gone.stored_size;
         state.table_digest -%= format.entryDigest(state.length, std.mem.asBytes(&last));
         if (index == state.length) continue;
         state.table_digest -%= format.entryDigest(index, std.mem.asBytes(&gone));

@@ -110,10 +110,15 @@ pub fn lengths(engine: anytype, indices: anytype, counts: []i64, fault: *Fault) 
     if (engine.lock_free) try recovery.requireUnchanged(engine, fault);
 }
 
+/// Records up to this size are planned for on the word of their entries alone.
+const unseen_size_max = 64 << 10;
+
 fn itemCount(engine: anytype, entry: *const format.RaggedEntry, index: u64, fault: *Fault) Error!u64 {
     switch (engine.codecs.codec) {
         inline else => |codec| try gather_zig.checkEntry(engine, codec, entry, index, fault),
     }
+    // Whoever allocates for a large record shall know that its bytes are there.
+    if (entry.logical_size > unseen_size_max) _ = try engine.chunks.view(gather_zig.locationOf(entry), index, fault);
     const items = entry.logical_size / engine.width;
     const shape: Shape = @bitCast(entry.shape);
     if (entry.logical_size % engine.width != 0 or !shape.fits(items)) {

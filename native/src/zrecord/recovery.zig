@@ -42,6 +42,7 @@ pub fn readSlots(medium: anytype, meta: anytype, comptime limits: anytype, fault
             error.OtherVersion, error.UnknownFeature, error.BadField => return unsupported(at, fault),
         };
         if (slot.seq & 1 != parity or slot.base_seq != 0) return fault.corruptStore(.meta, parity, slot.seq);
+        if (slot.seq >= counter_max) return fault.corruptStore(.meta, counter_max, slot.seq);
         if (durable) |other| {
             const same = std.mem.eql(u8, &slot.uuid, &other.uuid) and slot.kind == other.kind and slot.codec == other.codec;
             if (!same) return fault.corruptStore(.meta, other.seq, slot.seq);
@@ -74,6 +75,9 @@ pub fn readSlots(medium: anytype, meta: anytype, comptime limits: anytype, fault
     }
     return .{ .durable = chosen, .lazy = lazy };
 }
+
+/// No store counts this far; adding to a number below it does not overflow.
+const counter_max = 1 << 62;
 
 /// Whether a power cut can have left these bytes in the lazy slot: parts of two writes. Otherwise they
 /// are damage, and what they said of acknowledged appends must not be passed over.
@@ -155,6 +159,8 @@ pub fn recover(engine: anytype, lazy: ?format.Slot, others_gone: anytype, fault:
 /// Takes the state as committed; the files must hold what it says.
 fn adopt(engine: anytype, state: State, fault: *Fault) Error!void {
     const E = @TypeOf(engine.*);
+    const largest = @max(state.epoch, state.live_bytes, state.chunk_bytes);
+    if (largest >= counter_max) return fault.corruptStore(.meta, counter_max, largest);
     if (state.tail.chunk >= E.limits.chunk_count_max) return fault.corruptStore(.meta, E.limits.chunk_count_max, state.tail.chunk);
     try engine.table.reach(state.length, fault);
     const name: files.Name = .{ .chunk = state.tail.chunk };
