@@ -15,7 +15,7 @@ Examples
 """
 
 import logging
-from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from ._batch import RaggedBatch
 from ._dense import DenseStore
@@ -39,7 +39,18 @@ from .errors import (
     ZrecordError,
 )
 
-__version__ = version("zrecord")
+if TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> str:
+        """Look the version up where it stands; reading metadata costs more than all the rest."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("zrecord")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "DICT_TIERS",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
 
 from ._native import build_info, get_library, lib
 from ._status import FORMAT_VERSION
@@ -21,7 +20,7 @@ def show_versions() -> None:
     zrecord    ...
     """
     rows = [
-        ("zrecord", version("zrecord")),
+        ("zrecord", _version("zrecord")),
         ("library", build_info()),
         ("loaded from", get_library()),
         ("C ABI", str(lib.zr_abi_version())),
@@ -36,6 +35,8 @@ def show_versions() -> None:
 
 
 def _version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(name)
     except PackageNotFoundError:

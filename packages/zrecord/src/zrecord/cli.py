@@ -16,12 +16,12 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import __version__
 from ._dense import DenseStore
 from ._dictionary import DICT_TIERS, train_dict
 from ._identity import describe
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="zrecord", description="Look into, check and make stores."
     )
-    parser.add_argument("--version", action="version", version=f"zrecord {__version__}")
+    parser.add_argument("--version", action="version", version=f"zrecord {version('zrecord')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     def add(name: str, command: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
