@@ -7,6 +7,7 @@
 
 const std = @import("std");
 const builtin = @import("builtin");
+const options = @import("test_options");
 const zrecord = @import("zrecord");
 const model = @import("model.zig");
 const sim = @import("sim_files.zig");
@@ -17,6 +18,7 @@ const Id = model.Id;
 const Error = trial_zig.Error;
 const format = zrecord.format;
 const print = std.debug.print;
+const io = std.Io.Threaded.global_single_threaded.io();
 
 const segment_count = 20;
 const segment_steps = 10;
@@ -336,9 +338,19 @@ fn Bases(comptime kind: format.Kind) type {
     };
 }
 
-const Tally = struct { runs: u64 = 0, sites: u64 = 0, struck: u64 = 0, errors: u64 = 0, failed: u64 = 0 };
+const Tally = struct {
+    runs: u64 = 0,
+    sites: u64 = 0,
+    struck: u64 = 0,
+    errors: u64 = 0,
+    failed: u64 = 0,
 
-/// One run of a segment in which something fails. True if the store behaved.
+    fn add(tally: *Tally, more: Tally) void {
+        inline for (.{ "runs", "sites", "struck", "errors", "failed" }) |name| @field(tally, name) += @field(more, name);
+    }
+};
+
+/// One run of a segment in which something fails.
 fn attempt(
     comptime kind: format.Kind,
     bases: *Bases(kind),
@@ -346,7 +358,7 @@ fn attempt(
     fault: ?sim.Fault,
     refused: ?u64,
     tally: *Tally,
-) !bool {
+) !void {
     const gpa = std.heap.smp_allocator;
     var disk = bases.disks[segment].killed(gpa);
     defer disk.deinit();
@@ -367,11 +379,12 @@ fn attempt(
     }
     verdict catch |err| {
         tally.failed += 1;
-        print("FAILED: {t}, segment {d}, while doing {s} ({s}): {t}; fault {any}, refused allocation {any}\n", .{ kind, segment, run.doing, if (result) |_| "succeeded" else |failure| @errorName(failure), err, fault, refused });
         if (run.trial) |trial| trial.abandon();
-        return false;
+        if (zrecord.limits.mistake_made != .none) return;
+        print("FAILED: {t}, segment {d}, {s} {s}, then {t}; fault {any}, refused allocation {any}\n", .{
+            kind, segment, run.doing, if (result) |_| "succeeded" else |failure| @errorName(failure), err, fault, refused,
+        });
     };
-    return true;
 }
 
 fn isExpected(err: Error, fault: ?sim.Fault, hits: u64) bool {
@@ -388,16 +401,81 @@ fn isExpected(err: Error, fault: ?sim.Fault, hits: u64) bool {
     };
 }
 
-/// Runs in Debug take every nth site only.
-const stride: u64 = if (builtin.mode == .Debug) 13 else 1;
+/// Of the sites of a script, every nth is taken: all in the first, fewer in its variations and in Debug.
+fn strideOf(is_first: bool) u64 {
+    const variation: u64 = if (is_first or options.scale > 1) 1 else 5;
+    return variation * if (builtin.mode == .Debug) 11 else 1;
+}
 
-fn everyCall(comptime kind: format.Kind, codec: format.Codec, tally: *Tally) !void {
-    var bases: Bases(kind) = undefined;
-    try bases.init(codec, 512);
-    defer bases.deinit();
-    for (0..segment_count) |segment| {
-        for (bases.calls[segment].items, 0..) |call, number| {
-            if (number % stride != 0) continue;
+const failures_max = 10;
+
+/// Which runs a sweep makes of one segment.
+const What = enum { calls, syncs, allocations };
+
+/// Runs all segments, on two threads.
+fn Sweep(comptime kind: format.Kind, comptime what: What) type {
+    return struct {
+        bases: *Bases(kind),
+        stride: u64,
+        mistake: zrecord.limits.Mistake,
+        next: std.atomic.Value(usize) = .init(0),
+        mutex: std.Io.Mutex = .init,
+        tally: *Tally,
+        failure: ?anyerror = null,
+
+        const Self = @This();
+
+        fn all(codec: format.Codec, page_size: u32, stride: u64, tally: *Tally) !void {
+            var bases: Bases(kind) = undefined;
+            try bases.init(codec, page_size);
+            defer bases.deinit();
+            // A mistake belongs to its thread.
+            var self: Self = .{ .bases = &bases, .stride = stride, .mistake = zrecord.limits.mistake_made, .tally = tally };
+            var threads: [2]std.Thread = undefined;
+            for (&threads) |*thread| thread.* = try .spawn(.{}, work, .{&self});
+            for (threads) |thread| thread.join();
+            if (self.failure) |err| return err;
+        }
+
+        fn work(self: *Self) void {
+            zrecord.limits.mistake_made = self.mistake;
+            while (true) {
+                const segment = self.next.fetchAdd(1, .monotonic);
+                if (segment >= segment_count) return;
+                var tally: Tally = .{};
+                self.sweep(segment, &tally) catch |err| {
+                    self.failure = err;
+                };
+                self.mutex.lockUncancelable(io);
+                defer self.mutex.unlock(io);
+                self.tally.add(tally);
+                if (self.tally.failed >= failures_max) return;
+            }
+        }
+
+        fn sweep(self: *Self, segment: usize, tally: *Tally) !void {
+            var number: u64 = 0;
+            switch (what) {
+                .calls => for (self.bases.calls[segment].items) |call| {
+                    defer number += 1;
+                    if (number % self.stride == 0) try self.failCall(segment, number, call, tally);
+                },
+                .syncs => for ([_]sim.Call{ .sync, .sync_directory }) |call| {
+                    number = 0;
+                    for (self.bases.calls[segment].items) |made| {
+                        if (made != call) continue;
+                        defer number += 1;
+                        if (number % self.stride == 0) try self.failSync(segment, number, call, tally);
+                    }
+                },
+                .allocations => while (number < self.bases.allocations[segment]) : (number += self.stride) {
+                    tally.sites += 1;
+                    try attempt(kind, self.bases, segment, null, number, tally);
+                },
+            }
+        }
+
+        fn failCall(self: *Self, segment: usize, number: u64, call: sim.Call, tally: *Tally) !void {
             tally.sites += 1;
             const moves = call == .read or call == .write;
             for (std.enums.values(sim.FaultKind)) |fault_kind| {
@@ -407,50 +485,38 @@ fn everyCall(comptime kind: format.Kind, codec: format.Codec, tally: *Tally) !vo
                     else => {},
                 }
                 for ([_]bool{ false, true }) |for_good| {
-                    const fault: sim.Fault = .{ .call = number, .kind = fault_kind, .for_good = for_good };
-                    if (!try attempt(kind, &bases, segment, fault, null, tally) and tally.failed >= 10) return;
+                    if (tally.failed >= failures_max) return;
+                    try attempt(kind, self.bases, segment, .{ .call = number, .kind = fault_kind, .for_good = for_good }, null, tally);
                 }
             }
         }
-    }
+
+        fn failSync(self: *Self, segment: usize, number: u64, call: sim.Call, tally: *Tally) !void {
+            tally.sites += 1;
+            for (std.enums.values(sim.SyncLoss)) |loss| {
+                if (call == .sync_directory and loss != .kept) continue;
+                for ([_]bool{ false, true }) |for_good| {
+                    if (tally.failed >= failures_max) return;
+                    const fault: sim.Fault = .{ .call = number, .only = call, .kind = .io, .for_good = for_good, .sync_loss = loss };
+                    try attempt(kind, self.bases, segment, fault, null, tally);
+                }
+            }
+        }
+    };
 }
 
 test "every call fails in every way" {
     var tally: Tally = .{};
-    try everyCall(.dense, .raw, &tally);
-    if (tally.failed == 0) try everyCall(.ragged, .zstd, &tally);
+    try Sweep(.dense, .calls).all(.raw, 512, strideOf(true), &tally);
+    try Sweep(.ragged, .calls).all(.zstd, 512, strideOf(false), &tally);
     try close("calls", tally);
-}
-
-fn everySync(comptime kind: format.Kind, page_size: u32, tally: *Tally) !void {
-    var bases: Bases(kind) = undefined;
-    try bases.init(.raw, page_size);
-    defer bases.deinit();
-    for (0..segment_count) |segment| {
-        for ([_]sim.Call{ .sync, .sync_directory }) |call| {
-            var number: u64 = 0;
-            for (bases.calls[segment].items) |made| {
-                if (made != call) continue;
-                defer number += 1;
-                if (number % stride != 0) continue;
-                tally.sites += 1;
-                for (std.enums.values(sim.SyncLoss)) |loss| {
-                    if (call == .sync_directory and loss != .kept) continue;
-                    for ([_]bool{ false, true }) |for_good| {
-                        const fault: sim.Fault = .{ .call = number, .only = call, .kind = .io, .for_good = for_good, .sync_loss = loss };
-                        if (!try attempt(kind, &bases, segment, fault, null, tally) and tally.failed >= 10) return;
-                    }
-                }
-            }
-        }
-    }
 }
 
 test "every fsync fails and keeps, drops or reverts its pages" {
     var tally: Tally = .{};
     for ([_]u32{ 4096, 512, 64 }) |page_size| {
-        try everySync(.dense, page_size, &tally);
-        try everySync(.ragged, page_size, &tally);
+        try Sweep(.dense, .syncs).all(.raw, page_size, strideOf(page_size == 512), &tally);
+        try Sweep(.ragged, .syncs).all(.raw, page_size, strideOf(page_size == 512), &tally);
     }
     try close("fsyncs", tally);
 }
@@ -460,31 +526,17 @@ test "a failed fsync that is forgotten is noticed" {
         zrecord.limits.mistake_made = mistake;
         defer zrecord.limits.mistake_made = .none;
         var tally: Tally = .{};
-        print("expected to fail: {t}\n", .{mistake});
-        try everySync(.dense, 512, &tally);
-        print("{t}: {d} of {d} runs failed\n", .{ mistake, tally.failed, tally.runs });
+        try Sweep(.dense, .syncs).all(.raw, 512, 1, &tally);
+        print("{t}: caught in {d} of {d} runs\n", .{ mistake, tally.failed, tally.runs });
         if (tally.failed == 0) return error.MistakeMissed;
-    }
-}
-
-fn everyAllocation(comptime kind: format.Kind, codec: format.Codec, tally: *Tally) !void {
-    var bases: Bases(kind) = undefined;
-    try bases.init(codec, 512);
-    defer bases.deinit();
-    for (0..segment_count) |segment| {
-        var number: u64 = 0;
-        while (number < bases.allocations[segment]) : (number += stride) {
-            tally.sites += 1;
-            if (!try attempt(kind, &bases, segment, null, number, tally) and tally.failed >= 10) return;
-        }
     }
 }
 
 test "every allocation is refused" {
     var tally: Tally = .{};
     for ([_]format.Codec{ .raw, .zstd, .zstd_dict }) |codec| {
-        try everyAllocation(.dense, codec, &tally);
-        try everyAllocation(.ragged, codec, &tally);
+        try Sweep(.dense, .allocations).all(codec, 512, strideOf(true), &tally);
+        try Sweep(.ragged, .allocations).all(codec, 512, strideOf(true), &tally);
     }
     try close("allocations", tally);
 }
