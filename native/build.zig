@@ -58,7 +58,7 @@ pub fn build(b: *std.Build) void {
         const tests: Tests = .{ .b = b, .target = target, .mode = mode, .zstd = zstd, .filters = filters, .options = test_options };
         test_zrecord_step.dependOn(tests.run("zrecord", zrecordModule(b, target, mode, zstd)));
         test_zsampler_step.dependOn(tests.run("zsampler", zsamplerModule(b, target, mode)));
-        for ([_][]const u8{ "golden_test", "header_test" }) |name| {
+        for ([_][]const u8{ "golden_test", "header_test", "fault_test" }) |name| {
             if (exists(b, b.fmt("test/{s}.zig", .{name}))) test_zrecord_step.dependOn(tests.runFile(name));
         }
     }
@@ -204,6 +204,12 @@ const Tests = struct {
         for ([_][]const u8{ "zrecord.h", "zsampler.h" }) |header| {
             module.addAnonymousImport(header, .{ .root_source_file = b.path(b.fmt("include/{s}", .{header})) });
         }
+        // The header test compares these as text.
+        for ([_][2][]const u8{
+            .{ "zrecord_c_api", "src/zrecord/c_api.zig" },
+            .{ "zsampler_c_api", "src/zsampler/c_api.zig" },
+            .{ "zrecord_format", "src/zrecord/format.zig" },
+        }) |source| module.addAnonymousImport(source[0], .{ .root_source_file = b.path(source[1]) });
         return tests.run(name, module);
     }
 };
