@@ -209,6 +209,35 @@ def test_a_fork_while_another_thread_appends(ragged):
     assert_same_list(ragged[:], [*RECORDS, RECORDS[0]])
 
 
+@needs_fork
+def test_forks_while_threads_gather_and_append(tmp_path):
+    """Whatever lock another thread holds at the moment of the fork, the child does not wait."""
+    import threading
+
+    rows = np.random.default_rng(0).integers(0, 4, (400, 2048), dtype="u1")
+    with DenseStore(tmp_path / "s", "u1", (2048,)) as store:
+        store.append(rows)
+        stop = threading.Event()
+
+        def work(step) -> None:
+            while not stop.is_set():
+                step()
+
+        steps = [lambda: store[:400], lambda: store.append(rows[:5]), store.sync, store.stats]
+        threads = [threading.Thread(target=work, args=(step,)) for step in steps]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(15):
+                code, result = _in_child(lambda: np.array_equal(store[:400], rows))
+                assert (code, result) == (0, b"True")
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(TIMEOUT)
+        assert store.verify().ok
+
+
 # ---- kill -9 ------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ dimensions of higher ranks come in an array of their own, one record behind the 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -140,10 +141,10 @@ class RaggedBatch:
         values = self.values
         ends = self.offsets.tolist()
         if self._all_flat():
-            return list(map(values.__getitem__, map(slice, ends[:-1], ends[1:])))
+            return [values[start:end] for start, end in pairwise(ends)]
         return [
             values[start:end].reshape(shape)
-            for start, end, shape in zip(ends[:-1], ends[1:], self.shapes, strict=True)
+            for (start, end), shape in zip(pairwise(ends), self.shapes, strict=True)
         ]
 
     def __len__(self) -> int:
