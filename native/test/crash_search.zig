@@ -60,6 +60,8 @@ pub const Script = struct {
     page_size: u32 = 4096,
     names: Disk.Names = .strict,
     codec: format.Codec = .raw,
+    /// Whether the medium maps files.
+    mappable: bool = false,
 };
 
 /// Crash images that were opened, and the state that was found in each. Shared by scripts, so that
@@ -128,6 +130,7 @@ pub fn Search(comptime Trial: type) type {
             self.disk = try self.gpa.create(Disk);
             self.disk.* = .init(self.gpa);
             self.disk.page_size = self.script.page_size;
+            self.disk.mappable = self.script.mappable;
             defer {
                 if (self.trial) |trial| trial.abandon();
                 self.disk.deinit();

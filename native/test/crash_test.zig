@@ -57,6 +57,7 @@ fn planOf(number: u64, buffer: *[16]Operation) Plan {
     var prng: std.Random.DefaultPrng = .init(number);
     const random = prng.random();
     plan.script.codec = if (random.uintLessThan(u8, 8) == 0) .zstd else .raw;
+    plan.script.mappable = random.boolean();
     // Some scripts live on appends and power cuts, others on everything.
     const weights: []const struct { Operation, u8 } = if (random.boolean())
         &.{ .{ .append, 6 }, .{ .append_parts, 1 }, .{ .abort, 1 }, .{ .sync, 2 }, .{ .sync_append, 1 }, .{ .delete, 3 }, .{ .compact, 2 }, .{ .close, 1 }, .{ .kill, 2 }, .{ .power, 2 } }
@@ -168,6 +169,102 @@ test "crash states" {
     total.print("crash states");
     print("crash states: {d} passed, {d} failed\n", .{ total.scripts - failed, failed });
     if (failed > 0) return error.Violations;
+}
+
+/// Opens every crash image of a creation under way: a store is there as a whole, or what is there
+/// can be created anew.
+fn Creation(comptime Trial: type) type {
+    return struct {
+        names: sim.Disk.Names,
+        codec: zrecord.format.Codec,
+        arena: std.heap.ArenaAllocator,
+        prng: std.Random.DefaultPrng = .init(1),
+        states: u64 = 0,
+        whole: u64 = 0,
+        failure: ?anyerror = null,
+
+        const Self = @This();
+
+        fn run(self: *Self, page_size: u32) !void {
+            defer self.arena.deinit();
+            var disk: sim.Disk = .init(gpa);
+            defer disk.deinit();
+            disk.page_size = page_size;
+            disk.hook = .{ .context = self, .call = happened };
+            const created = try Trial.create(gpa, &disk, self.codec);
+            disk.hook = null;
+            if (self.failure) |err| return err;
+            // From here on it is durable.
+            try self.examine(&disk, true);
+            created.abandon();
+        }
+
+        fn happened(context: *anyopaque, disk: *sim.Disk, _: sim.Event) void {
+            const self: *Self = @ptrCast(@alignCast(context));
+            if (self.failure != null) return;
+            disk.hook = null;
+            defer disk.hook = .{ .context = self, .call = happened };
+            self.examine(disk, false) catch |err| {
+                self.failure = err;
+            };
+        }
+
+        fn examine(self: *Self, disk: *sim.Disk, durable: bool) !void {
+            const count = disk.updateCount();
+            const kept = try gpa.alloc(bool, count);
+            defer gpa.free(kept);
+            const is_few = count <= 10;
+            const rounds: usize = if (is_few) @as(usize, 1) << @intCast(count) else 300;
+            for (0..rounds) |bits| {
+                const share = self.prng.random().int(u8);
+                for (kept, 0..) |*keep, position| {
+                    keep.* = if (is_few) bits >> @intCast(position) & 1 != 0 else self.prng.random().int(u8) <= share;
+                }
+                _ = self.arena.reset(.retain_capacity);
+                var image = disk.image(self.arena.allocator(), kept, self.names);
+                image.tracking = false;
+                try self.open(&image, durable);
+            }
+            _ = self.arena.reset(.retain_capacity);
+            var killed = disk.killed(self.arena.allocator());
+            try self.open(&killed, durable);
+        }
+
+        fn open(self: *Self, image: *sim.Disk, durable: bool) !void {
+            self.states += 1;
+            const arena = self.arena.allocator();
+            if (Trial.open(arena, image)) |opened| {
+                self.whole += 1;
+                if (opened.length() != 0) return error.RecordsFromNowhere;
+                return opened.abandon();
+            } else |err| {
+                if (durable or (err != error.NoStore and err != error.Unfinished)) return err;
+            }
+            const created = try Trial.create(arena, image, self.codec);
+            defer created.abandon();
+            try created.append(&.{ 1, 2, 3 }, 1);
+            const ids = try created.readAll(arena);
+            if (ids.len != 3) return error.WrongRecords;
+        }
+    };
+}
+
+test "a creation that is cut leaves a whole store or none" {
+    var states: u64 = 0;
+    var whole: u64 = 0;
+    for (page_sizes) |page_size| {
+        for ([_]sim.Disk.Names{ .strict, .ordered }) |names| {
+            for ([_]zrecord.format.Codec{ .raw, .zstd_dict }) |codec| {
+                var dense: Creation(Dense) = .{ .names = names, .codec = codec, .arena = .init(gpa) };
+                try dense.run(page_size);
+                var ragged: Creation(Ragged) = .{ .names = names, .codec = codec, .arena = .init(gpa) };
+                try ragged.run(page_size);
+                states += dense.states + ragged.states;
+                whole += dense.whole + ragged.whole;
+            }
+        }
+    }
+    print("creation: {d} states, {d} of them a whole store\ncreation: {d} passed, 0 failed\n", .{ states, whole, page_sizes.len * 8 });
 }
 
 /// A mistake that is not noticed within this many distinct states counts as missed.

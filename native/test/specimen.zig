@@ -46,15 +46,14 @@ pub const Specimen = struct {
     codec: format.Codec,
     moment: Moment,
     files: []const File,
+    /// The same folder after its first sync.
+    earlier: []const File,
     ids: []const Id,
+    /// How many of them no sync covers.
+    unsynced: usize,
 
     pub fn describe(specimen: Specimen, buffer: *[64]u8) []const u8 {
         return std.fmt.bufPrint(buffer, "{t} {t} {t}", .{ specimen.kind, specimen.codec, specimen.moment }) catch unreachable;
-    }
-
-    pub fn content(specimen: Specimen, name: files.Name) ?[]const u8 {
-        for (specimen.files) |file| if (std.meta.eql(file.name, name)) return file.bytes;
-        return null;
     }
 
     pub fn plant(specimen: Specimen, disk: *Disk) void {
@@ -84,6 +83,8 @@ pub fn build(comptime kind: format.Kind, arena: std.mem.Allocator, codec: format
     const writer = try trial.Trial(limits, kind).create(std.heap.smp_allocator, &disk, codec);
     try append(writer, &ids, arena, &next, 9);
     try writer.sync();
+    const earlier = copyOf(arena, &disk);
+    var unsynced: usize = 0;
     switch (moment) {
         .closed => {
             try append(writer, &ids, arena, &next, 5);
@@ -91,14 +92,15 @@ pub fn build(comptime kind: format.Kind, arena: std.mem.Allocator, codec: format
             ids.delete(&.{ 12, 3 });
             try append(writer, &ids, arena, &next, 4);
             try writer.close();
-            copier.copy(&disk);
+            copier.files = copyOf(arena, &disk);
         },
         .live => {
             try append(writer, &ids, arena, &next, 4);
             try writer.sync();
             try append(writer, &ids, arena, &next, 2);
             try append(writer, &ids, arena, &next, 3);
-            copier.copy(&disk);
+            unsynced = 5;
+            copier.files = copyOf(arena, &disk);
             writer.abandon();
         },
         .deleting => {
@@ -110,7 +112,15 @@ pub fn build(comptime kind: format.Kind, arena: std.mem.Allocator, codec: format
             writer.abandon();
         },
     }
-    return .{ .kind = kind, .codec = codec, .moment = moment, .files = copier.files, .ids = ids.ids.items };
+    return .{
+        .kind = kind,
+        .codec = codec,
+        .moment = moment,
+        .files = copier.files,
+        .earlier = earlier,
+        .ids = ids.ids.items,
+        .unsynced = unsynced,
+    };
 }
 
 fn append(writer: anytype, ids: *model.Model, arena: std.mem.Allocator, next: *Id, count: usize) !void {
@@ -123,26 +133,24 @@ fn append(writer: anytype, ids: *model.Model, arena: std.mem.Allocator, next: *I
     try ids.append(arena, added[0..count]);
 }
 
+fn copyOf(arena: std.mem.Allocator, disk: *Disk) []const File {
+    const copied = arena.alloc(File, disk.entries.items.len) catch @panic("out of memory");
+    for (disk.entries.items, copied) |entry, *file| {
+        file.* = .{ .name = entry.name, .bytes = arena.dupe(u8, disk.content(entry.name).?) catch @panic("out of memory") };
+    }
+    return copied;
+}
+
 const Copier = struct {
     arena: std.mem.Allocator,
     files: []const File = &.{},
-    table_writes: u32 = 0,
-
-    fn copy(self: *Copier, disk: *Disk) void {
-        const copied = self.arena.alloc(File, disk.entries.items.len) catch @panic("out of memory");
-        for (disk.entries.items, copied) |entry, *file| {
-            file.* = .{ .name = entry.name, .bytes = self.arena.dupe(u8, disk.content(entry.name).?) catch @panic("out of memory") };
-        }
-        self.files = copied;
-    }
 
     /// Copies when one of the changed entries has been written.
     fn duringDelete(context: *anyopaque, disk: *Disk, event: sim.Event) void {
         const self: *Copier = @ptrCast(@alignCast(context));
         const name = event.name orelse return;
         if (event.call != .write or name != .segment) return;
-        self.table_writes += 1;
-        if (self.table_writes == 1) self.copy(disk);
+        if (self.files.len == 0) self.files = copyOf(self.arena, disk);
     }
 };
 
@@ -155,7 +163,7 @@ pub const Outcome = enum {
     refused,
     /// Some records are reported as damaged, all others read as they were written.
     records,
-    /// Gathers do not see it, `verify` does: entries that are valid, at another index.
+    /// Gathers do not see it, `verify` does: entries that were valid once.
     table,
     /// Whole appends that no sync covered are missing.
     shorter,
@@ -180,15 +188,17 @@ pub fn saysDamaged(err: anyerror, fault: Fault) bool {
     return switch (err) {
         error.CorruptStore => fault.file != null,
         error.CorruptRecord => fault.record != Fault.no_record,
-        error.Unsupported, error.Foreign => true,
+        // Without store.zr a folder is an unfinished store.
+        error.Unsupported, error.Foreign, error.Unfinished => true,
         else => false,
     };
 }
 
 pub const Way = struct { mode: zrecord.store.Mode = .read, mapping: bool = false };
 
-/// Opens the store on the disk, reads and verifies all of it, and compares with `ids`.
-pub fn examine(comptime kind: format.Kind, gpa: std.mem.Allocator, disk: *Disk, way: Way, ids: []const Id, unsynced: usize) Examination {
+/// Opens the store on the disk, reads and verifies all of it, and compares with what was written.
+pub fn examine(comptime kind: format.Kind, gpa: std.mem.Allocator, disk: *Disk, way: Way, specimen: Specimen) Examination {
+    const ids = specimen.ids;
     disk.mappable = way.mapping;
     // A disk keeps the numbers of closed files.
     disk.handles.clearRetainingCapacity();
@@ -199,7 +209,7 @@ pub fn examine(comptime kind: format.Kind, gpa: std.mem.Allocator, disk: *Disk, 
     };
     defer opened.abandon();
     const length = opened.length();
-    if (length > ids.len or length + unsynced < ids.len) return .wrong("another length", null, .{ .expected = ids.len, .found = length });
+    if (length > ids.len or length + specimen.unsynced < ids.len) return .wrong("another length", null, .{ .expected = ids.len, .found = length });
     var examined = examineOpen(T, gpa, opened, ids[0..@intCast(length)]);
     if (length < ids.len and examined.outcome == .same) examined.outcome = .shorter;
     return examined;
@@ -245,8 +255,8 @@ fn examineOpen(comptime T: type, gpa: std.mem.Allocator, opened: *T, ids: []cons
     return .{ .outcome = if (report.table_damaged) .table else .same };
 }
 
-/// A gather served another content: only an entry that is valid elsewhere may do that, and then
-/// verify sees the table.
+/// A gather served another content: only an entry that was valid once may do that, and then verify
+/// sees the table.
 fn served(comptime T: type, opened: *T, fault_given: Fault) Examination {
     var fault = fault_given;
     var findings: Findings = .{};
