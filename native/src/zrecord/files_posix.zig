@@ -350,7 +350,8 @@ fn failWith(number: i32) Error {
     return switch (@as(c.E, @enumFromInt(number))) {
         .NOENT => error.FileNotFound,
         .EXIST => error.FileExists,
-        .LOOP => error.NotRegular,
+        // A link that is not followed; a folder opened for writing; a socket.
+        .LOOP, .ISDIR, .NXIO => error.NotRegular,
         .ACCES, .PERM, .ROFS => error.AccessDenied,
         .NOSPC, .DQUOT => error.NoSpace,
         .INTR => error.Interrupted,
