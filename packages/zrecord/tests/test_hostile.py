@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -213,12 +214,12 @@ def test_always_checks_each_time_once_the_first_time_and_off_never(tmp_path, cod
         handles["once"][7]
     assert caught.value.index == 7
     for store, index in ((handles["once"], 2), (handles["off"], 2), (handles["off"], 7)):
-        try:
-            changed = store[index]
-        except CorruptRecord:
-            assert codec == "zstd"  # no longer a frame
+        if codec == "raw":
+            assert (store[index] != ROWS[index]).sum() == 1
         else:
-            assert (changed != ROWS[index]).sum() <= 6
+            # Without a check it depends on the bit whether the frame still decodes.
+            with contextlib.suppress(CorruptRecord):
+                store[index]
     for store in handles.values():
         report = store.verify()
         assert [index for index, _ in report.damaged] == [2, 7]
@@ -249,35 +250,42 @@ def test_the_index_of_a_corrupt_record_is_the_stores(tmp_path, kind):
 # ---- mutated bytes ------------------------------------------------------------------------------
 
 
-def test_thousands_of_mutated_folders_never_leave_the_error_tree(original, tmp_path):
-    """Sums stay wrong here: what is behind them is reached by the library's own tests."""
+def _mutated(rng: np.random.Generator, content: bytes) -> bytes:
+    data = bytearray(content)
+    for _ in range(rng.integers(1, 4)):
+        at = int(rng.integers(0, min(len(data), 700)))
+        match rng.integers(0, 4):
+            case 0:
+                data[at] ^= 1 << int(rng.integers(0, 8))
+            case 1:
+                data[at : at + 8] = struct.pack("<Q", int(rng.choice([0, 1, 2**31, 2**63])))
+            case 2:
+                del data[at:]
+                data.append(0)
+            case _:
+                data[at:at] = rng.bytes(int(rng.integers(1, 100)))
+    return bytes(data)
+
+
+def _outcome(path) -> str:
+    try:
+        assert_same_list(_read(path), RECORDS)
+    except DAMAGED:
+        return "refused"
+    return "same"
+
+
+def test_mutated_folders_never_leave_the_error_tree(original, tmp_path):
+    """Sums stay wrong here; what lies behind them is reached by the library's own tests."""
     rng = np.random.default_rng(11)
     copy = shutil.copytree(original, tmp_path / "s")
-    contents = {
-        name: (original / name).read_bytes() for name in FILES if (original / name).stat().st_size
-    }
-    outcomes = {"same": 0, "refused": 0}
-    for _ in range(600):
-        name = str(rng.choice(list(contents)))
-        data = bytearray(contents[name])
-        for _ in range(rng.integers(1, 4)):
-            at = int(rng.integers(0, min(len(data), 700)))
-            match rng.integers(0, 4):
-                case 0:
-                    data[at] ^= 1 << int(rng.integers(0, 8))
-                case 1:
-                    data[at : at + 8] = struct.pack("<Q", int(rng.choice([0, 1, 2**31, 2**63])))
-                case 2:
-                    del data[at:]
-                    data.append(0)
-                case _:
-                    data[at:at] = rng.bytes(int(rng.integers(1, 100)))
-        (copy / name).write_bytes(data)
-        try:
-            assert_same_list(_read(copy), RECORDS)
-            outcomes["same"] += 1
-        except DAMAGED:
-            outcomes["refused"] += 1
-        (copy / name).write_bytes(contents[name])
-    assert outcomes["same"] > 20
-    assert outcomes["refused"] > 200
+    # A reader looks at a broken meta.zr for a second: a writer might be at it.
+    names = ["store.zr", "journal.zr", "dict.zr", "0.loc", "0.chunk"] * 80 + ["meta.zr"] * 6
+    outcomes = []
+    for name in names:
+        content = (original / name).read_bytes()
+        (copy / name).write_bytes(_mutated(rng, content))
+        outcomes.append(_outcome(copy))
+        (copy / name).write_bytes(content)
+    assert outcomes.count("same") > 20
+    assert outcomes.count("refused") > 200
