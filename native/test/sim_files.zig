@@ -253,7 +253,11 @@ pub const Disk = struct {
             .process_id = disk.process_id + 1,
             .random_state = disk.random_state +% 1,
         };
-        next.boot_id[0] +%= 1;
+        // As unlike the one before as real ones are.
+        for (0..2) |half| {
+            const before = std.mem.readInt(u64, disk.boot_id[half * 8 ..][0..8], .little);
+            std.mem.writeInt(u64, next.boot_id[half * 8 ..][0..8], std.hash.XxHash3.hash(half, std.mem.asBytes(&before)), .little);
+        }
         return next;
     }
 
