@@ -481,7 +481,7 @@ fn Sweep(comptime kind: format.Kind, comptime what: What) type {
             for (std.enums.values(sim.FaultKind)) |fault_kind| {
                 switch (fault_kind) {
                     .short_by_one, .short_by_half, .zero => if (!moves) continue,
-                    .interrupted => if (!moves and call != .sync) continue,
+                    .interrupted => if (!moves and call != .sync and call != .sync_directory) continue,
                     else => {},
                 }
                 for ([_]bool{ false, true }) |for_good| {

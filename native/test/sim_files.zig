@@ -426,7 +426,7 @@ pub const Disk = struct {
             .no_space => .{ 28, error.NoSpace },
             .quota => .{ 122, error.NoSpace },
             .again => .{ 11, error.System },
-            .interrupted => if (moves_bytes or call == .sync) .{ 4, error.Interrupted } else return size,
+            .interrupted => if (moves_bytes or call == .sync or call == .sync_directory) .{ 4, error.Interrupted } else return size,
             .short_by_one, .short_by_half, .zero => {
                 if (!moves_bytes or size == 0) return size;
                 fault.hits += 1;

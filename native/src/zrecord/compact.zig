@@ -109,7 +109,7 @@ pub fn compact(engine: anytype, victims: []Victim, progress: anytype, fault: *Fa
     engine.gate.lock();
     defer engine.gate.unlock();
     if (try engine.table.cut(engine.current.length, fault)) {
-        engine.medium.syncDirectory() catch |err| return fault.in(.store, err);
+        files.syncDirectory(engine.medium) catch |err| return fault.in(.store, err);
     }
 }
 
@@ -188,7 +188,7 @@ fn Rewriting(comptime E: type, comptime Progress: type) type {
                 try self.syncCopies(frontier.tail.chunk, fault);
             }
             if (frontier.created and E.limits.mistake() != .compact_skips_directory_sync) {
-                engine.medium.syncDirectory() catch |err| {
+                files.syncDirectory(engine.medium) catch |err| {
                     engine.poison();
                     return fault.in(.store, err);
                 };
@@ -211,7 +211,7 @@ fn Rewriting(comptime E: type, comptime Progress: type) type {
             }
             if (format.JournalHeader.fileSize(changes.len, E.Table.entry_size) > E.limits.journal_size) {
                 // Cutting the journal takes that name away: first the removal has to be durable.
-                engine.medium.syncDirectory() catch return;
+                files.syncDirectory(engine.medium) catch return;
                 journal.cutBack(engine);
             }
         }

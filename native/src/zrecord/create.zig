@@ -149,7 +149,7 @@ pub fn create(gpa: std.mem.Allocator, medium: anytype, comptime limits: Limits, 
         else => return err,
     }
     // The name by which an unfinished store is known comes before every other.
-    medium.syncDirectory() catch |err| return fault.in(.store, err);
+    files.syncDirectory(medium) catch |err| return fault.in(.store, err);
     try clear(gpa, medium, fault);
     try writeFiles(gpa, medium, limits, plan, fault);
 }
@@ -202,9 +202,9 @@ fn writeFiles(gpa: std.mem.Allocator, medium: anytype, comptime limits: Limits, 
     const header = try gpa.alloc(u8, format.TypedHeader.file_size_max);
     defer gpa.free(header);
     try writeFile(medium, .store_new, format.TypedHeader.encode(plan.kind, plan.record_width, plan.identity, header), fault);
-    medium.syncDirectory() catch |err| return fault.in(.store, err);
+    files.syncDirectory(medium) catch |err| return fault.in(.store, err);
     medium.rename(.store_new, .store) catch |err| return fault.in(.store, err);
-    medium.syncDirectory() catch |err| return fault.in(.store, err);
+    files.syncDirectory(medium) catch |err| return fault.in(.store, err);
 }
 
 fn writeFile(medium: anytype, name: files.Name, bytes: []const u8, fault: *Fault) Error!void {

@@ -177,6 +177,14 @@ pub fn syncFile(medium: anytype, file: anytype) Error!void {
     };
 }
 
+pub fn syncDirectory(medium: anytype) Error!void {
+    var interruptions: u32 = 0;
+    while (true) return medium.syncDirectory() catch |err| {
+        try retry(err, &interruptions);
+        continue;
+    };
+}
+
 fn retry(err: Error, interruptions: *u32) Error!void {
     if (err != error.Interrupted) return err;
     interruptions.* += 1;
