@@ -88,7 +88,8 @@ def _corrupt_record(error: Any, path: str) -> Exception:
 
 def _os_error(error: Any, path: str) -> Exception:
     # OSError picks the subclass that belongs to the number: FileNotFoundError, PermissionError, ...
-    return OSError(error.os_errno, os.strerror(error.os_errno), _file(error, path))
+    number = error.os_errno or errno.EIO
+    return OSError(number, os.strerror(number), _file(error, path))
 
 
 _FAILURES: dict[int, Callable[[Any, str], Exception]] = {
