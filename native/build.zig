@@ -27,6 +27,7 @@ pub fn build(b: *std.Build) void {
     const test_zsampler_step = b.step("test-zsampler", "Run the tests of libzsampler");
     const crash_step = b.step("crash", "Crash the store at every operation; -Dscale lengthens it");
     const fuzz_step = b.step("fuzz", "Fuzz the store and its formats; -Dscale lengthens it");
+    const race_step = b.step("race", "Race the threads of a store under the thread sanitizer; -Dscale lengthens it");
     const check_step = b.step("check-all", "Analyse both libraries for all eight targets");
     const dist_step = b.step("dist", "Install both libraries of all eight targets, by wheel tag");
     const fmt_step = b.step("fmt", "Check the formatting of every Zig file");
@@ -68,8 +69,14 @@ pub fn build(b: *std.Build) void {
     for ([_][]const u8{ "store_fuzz", "damage_test" }) |name| {
         if (exists(b, b.fmt("test/{s}.zig", .{name}))) fuzz_step.dependOn(long.runFile(name));
     }
+    var sanitized = long;
+    sanitized.sanitize_thread = true;
+    // The sanitizer knows this platform well; the code is the same on the others.
+    const can_sanitize = target.result.os.tag == .linux and target.result.abi.isGnu();
+    if (can_sanitize and exists(b, "test/race_test.zig")) race_step.dependOn(sanitized.runFile("race_test"));
     test_zrecord_step.dependOn(crash_step);
     test_zrecord_step.dependOn(fuzz_step);
+    test_zrecord_step.dependOn(race_step);
     test_step.dependOn(test_zrecord_step);
     test_step.dependOn(test_zsampler_step);
 
@@ -184,6 +191,7 @@ const Tests = struct {
     zstd: *std.Build.Step.Compile,
     filters: []const []const u8,
     options: *std.Build.Step.Options,
+    sanitize_thread: bool = false,
 
     fn run(tests: Tests, name: []const u8, module: *std.Build.Module) *std.Build.Step {
         const compile = tests.b.addTest(.{
@@ -199,7 +207,11 @@ const Tests = struct {
     fn runFile(tests: Tests, name: []const u8) *std.Build.Step {
         const b = tests.b;
         const module = sourceModule(b, b.fmt("test/{s}.zig", .{name}), tests.target, tests.mode);
-        module.addImport("zrecord", zrecordModule(b, tests.target, tests.mode, tests.zstd));
+        const engine = zrecordModule(b, tests.target, tests.mode, tests.zstd);
+        module.addImport("zrecord", engine);
+        if (tests.sanitize_thread) for ([_]*std.Build.Module{ module, engine }) |part| {
+            part.sanitize_thread = true;
+        };
         module.addOptions("test_options", tests.options);
         for ([_][]const u8{ "zrecord.h", "zsampler.h" }) |header| {
             module.addAnonymousImport(header, .{ .root_source_file = b.path(b.fmt("include/{s}", .{header})) });

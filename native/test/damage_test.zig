@@ -5,5 +5,6 @@
 test {
     _ = @import("flip_test.zig");
     _ = @import("fuzz.zig");
+    _ = @import("reader_test.zig");
     _ = @import("sector_test.zig");
 }
