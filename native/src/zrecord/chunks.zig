@@ -30,7 +30,7 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
         tick: u64 = 0,
 
         const Self = @This();
-        const block_size = 1024;
+        const block_size = @min(1024, limits.chunk_count_max);
         const block_count = limits.chunk_count_max / block_size;
         const Block = [block_size]Chunk;
 

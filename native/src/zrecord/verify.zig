@@ -40,7 +40,7 @@ fn Scan(comptime E: type, comptime Observer: type) type {
         fn run(self: *Self, fault: *Fault) Error!Report {
             const engine = self.engine;
             const start = engine.committed();
-            const entries = try engine.gpa.alloc(E.Entry, scan_entries);
+            const entries = try engine.gpa.alloc(E.Entry, @intCast(@min(start.length, scan_entries)));
             defer engine.gpa.free(entries);
             var digest: u64 = 0;
             var first: u64 = 0;
