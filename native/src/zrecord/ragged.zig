@@ -113,7 +113,8 @@ pub fn lengths(engine: anytype, indices: anytype, counts: []i64, fault: *Fault) 
 /// Records up to this size are planned for on the word of their entries alone.
 const unseen_size_max = 64 << 10;
 
-fn itemCount(engine: anytype, entry: *const format.RaggedEntry, index: u64, fault: *Fault) Error!u64 {
+/// The items of a record whose entry is sound.
+pub fn itemCount(engine: anytype, entry: *const format.RaggedEntry, index: u64, fault: *Fault) Error!u64 {
     switch (engine.codecs.codec) {
         inline else => |codec| try gather_zig.checkEntry(engine, codec, entry, index, fault),
     }

@@ -4,6 +4,7 @@ const std = @import("std");
 const files = @import("files.zig");
 const format = @import("format.zig");
 const gather = @import("gather.zig");
+const ragged = @import("ragged.zig");
 const status = @import("status.zig");
 
 const Error = status.Error;
@@ -102,6 +103,12 @@ fn Scan(comptime E: type, comptime Observer: type) type {
             for (records, first..) |*entry, index| {
                 switch (engine.codecs.codec) {
                     inline else => |codec| try gather.checkEntry(engine, codec, entry, index, fault),
+                }
+                switch (E.kind) {
+                    .dense => if (entry.logical_size != engine.width) {
+                        return fault.corruptRecord(.{ .chunk = entry.chunk }, index, engine.width, entry.logical_size);
+                    },
+                    .ragged => _ = try ragged.itemCount(engine, entry, index, fault),
                 }
                 _ = try engine.chunks.view(gather.locationOf(entry), index, fault);
             }
