@@ -19,6 +19,7 @@ nox.options.error_on_missing_interpreters = False
 ROOT = Path(__file__).resolve().parent
 DIST = ROOT / "dist"
 PACKAGES = ["zrecord", "loaderx"]
+SITES = [*PACKAGES, "landing"]
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
 PROJECTS = {
     name: nox.project.load_toml(ROOT / f"packages/{name}/pyproject.toml") for name in PACKAGES
@@ -68,7 +69,8 @@ def run_tests(session: nox.Session, package: str, tests: str = "tests") -> None:
 @nox.session(reuse_venv=True, default=False)
 def toolchain(session: nox.Session) -> None:
     """Install the compiler and the build tools; the sessions that build share them."""
-    session.install(*sorted(BUILD_REQUIREMENTS), "build", "lief", "twine")
+    zstd = "backports.zstd; python_version < '3.14'"  # for the second reader
+    session.install(*sorted(BUILD_REQUIREMENTS), "build", "lief", "twine", zstd)
 
 
 @nox.session(venv_backend="none", requires=["toolchain"])
@@ -96,9 +98,10 @@ def rebuild(session: nox.Session, package: str) -> None:
 
 @nox.session(venv_backend="none", requires=["toolchain"])
 def test_native(session: nox.Session) -> None:
-    """Run the Zig tests and the protocol's model; analyse the libraries for all eight targets."""
+    """Run the Zig tests, the protocol's model and the second reader; analyse all eight targets."""
     zig_build(session, "test", "check-all")
     run_in_toolchain(session, "native/test/protocol_model.py")
+    run_in_toolchain(session, "native/test/annotate.py")
 
 
 @nox.session(python=PYTHONS, requires=["build(zrecord)"])
@@ -132,6 +135,18 @@ def quickstart(session: nox.Session) -> None:
     session.install("scikit-learn")
     session.run("python", "-I", str(ROOT / "packages/loaderx/examples/quickstart.py"))
     run_tests(session, "loaderx", "tests/test_quickstart.py")
+
+
+@nox.session(requires=["build"], reuse_venv=True, venv_location=".nox/docs")
+@nox.parametrize("site", SITES, ids=SITES)
+def docs(session: nox.Session, site: str) -> None:
+    """Build a site of the documentation into docs/_build/ and run every program on its pages."""
+    install_wheels(session, *PACKAGES)
+    session.install("-r", "docs/requirements.txt")
+    session.run("python", "docs/build.py", site)
+    tests = str(ROOT / "docs/tests")
+    with session.chdir(session.create_tmp()):
+        session.run("python", "-m", "pytest", "-p", "no:cacheprovider", "-ra", "--site", site, tests)
 
 
 @nox.session(requires=["build"])
