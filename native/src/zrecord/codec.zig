@@ -249,7 +249,7 @@ pub fn trainDict(gpa: std.mem.Allocator, samples: []const u8, sizes: []const u64
     defer gpa.free(native_sizes);
     for (sizes, native_sizes) |size, *native| native.* = @intCast(size);
     const count = std.math.cast(c_uint, sizes.len) orelse return error.TooFewSamples;
-    var parameters: FastCoverParameters = .{ .general = .{ .compression_level = level_dict } };
+    var parameters: FastCoverParameters = .{};
     const result = ZDICT_optimizeTrainFromBuffer_fastCover(target.ptr, target.len, samples.ptr, native_sizes.ptr, count, &parameters);
     if (ZDICT_isError(result) != 0) {
         return if (ZSTD_getErrorCode(result) == error_memory_allocation) error.OutOfMemory else error.TooFewSamples;

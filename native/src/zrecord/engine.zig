@@ -275,7 +275,7 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
             if (limits.mistake() == .sync_header_first) try self.commitDurable(self.current, fault);
             if (!data_synced) try self.syncData(self.current, fault);
             if (self.directory_dirty and limits.mistake() != .sync_skips_directory) {
-                self.medium.syncDirectory() catch |err| return fault.in(.store, err);
+                files.syncDirectory(self.medium) catch |err| return fault.in(.store, err);
             }
             self.directory_dirty = false;
             if (limits.mistake() != .sync_header_first) try self.commitDurable(self.current, fault);
@@ -313,7 +313,7 @@ pub fn Engine(comptime Medium: type, comptime limits_given: limits_zig.Limits, c
             self.durable = slot;
         }
 
-        fn writeLazy(self: *Self, state: State, boot_id: [16]u8, fault: *Fault) Error!void {
+        pub fn writeLazy(self: *Self, state: State, boot_id: [16]u8, fault: *Fault) Error!void {
             var slot = self.durable;
             slot.base_seq = self.durable.seq;
             slot.boot_id = boot_id;

@@ -338,7 +338,10 @@ fn syncParent(path: [:0]const u8) Error!void {
     const fd = openat(c.AT.FDCWD, buffer[0..parent.len :0], .{ .CLOEXEC = true, .DIRECTORY = true });
     if (fd < 0) return fail();
     defer _ = c.close(fd);
-    if (c.fsync(fd) != 0) return fail();
+    while (c.fsync(fd) != 0) {
+        const err = fail();
+        if (err != error.Interrupted) return err;
+    }
 }
 
 fn fail() Error {

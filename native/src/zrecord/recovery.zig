@@ -26,6 +26,8 @@ pub const Slots = struct {
     durable: format.Slot,
     /// Builds on `durable` or on an older one.
     lazy: ?format.Slot,
+    /// Whether the lazy slot holds parts of two writes, as a power cut leaves it.
+    lazy_torn: bool,
 };
 
 /// The slots of meta.zr as one read finds them. CorruptStore also while a writer is changing them.
@@ -62,7 +64,7 @@ pub fn readSlots(medium: anytype, meta: anytype, comptime limits: anytype, fault
     const lazy = format.Slot.decode(at) catch |err| switch (err) {
         error.BadMagic, error.BadSum => {
             if (!mayBeTorn(at, chosen, medium.bootId())) return fault.corruptStore(.meta, 0, 0);
-            return .{ .durable = chosen, .lazy = null };
+            return .{ .durable = chosen, .lazy = null, .lazy_torn = !std.mem.allEqual(u8, at, 0) };
         },
         error.OtherVersion, error.UnknownFeature, error.BadField => return unsupported(at, fault),
     };
@@ -73,7 +75,7 @@ pub fn readSlots(medium: anytype, meta: anytype, comptime limits: anytype, fault
     if (lazy.base_seq > chosen.seq and limits.mistake() != .lost_slot_ignored) {
         return fault.corruptStore(.meta, lazy.base_seq, chosen.seq);
     }
-    return .{ .durable = chosen, .lazy = lazy };
+    return .{ .durable = chosen, .lazy = lazy, .lazy_torn = false };
 }
 
 /// No store counts this far; adding to a number below it does not overflow.
@@ -99,7 +101,8 @@ fn mayBeTorn(bytes: *const [format.Slot.size]u8, durable: format.Slot, boot_id: 
     return true;
 }
 
-/// From this D on a lazy slot was on the medium: the one that the D before it made durable.
+/// From this D on a lazy slot was whole on the medium: the fsync of the D before it covered the one that
+/// it made durable, or the one that took a torn one's place.
 const settled_seq = 3;
 
 fn unsupported(slot: *const [format.Slot.size]u8, fault: *Fault) Error {
@@ -109,7 +112,7 @@ fn unsupported(slot: *const [format.Slot.size]u8, fault: *Fault) Error {
 
 /// Lets the engine, whose files are open, find its committed state. `others_gone` is asked when
 /// something that a reader may have seen has to go.
-pub fn recover(engine: anytype, lazy: ?format.Slot, others_gone: anytype, fault: *Fault) Error!void {
+pub fn recover(engine: anytype, slots: Slots, others_gone: anytype, fault: *Fault) Error!void {
     const E = @TypeOf(engine.*);
     const mistake = E.limits.mistake();
     // A writer that was killed may have left D, and below the journal, in the page cache alone. What is
@@ -144,7 +147,7 @@ pub fn recover(engine: anytype, lazy: ?format.Slot, others_gone: anytype, fault:
         if (engine.writable) try journal.clear(engine, fault);
     }
     if (!recovered) {
-        if (lazy) |slot| {
+        if (slots.lazy) |slot| {
             const builds_on = slot.base_seq == engine.durable.seq or mistake == .stale_lazy_slot_trusted;
             if (builds_on and slot.length > engine.durable.length) {
                 recovered = true;
@@ -153,6 +156,11 @@ pub fn recover(engine: anytype, lazy: ?format.Slot, others_gone: anytype, fault:
         }
     }
     if (!engine.writable) return;
+    if (slots.lazy_torn) {
+        // It names nothing new; it is whole, and the D that follows makes it durable.
+        try engine.writeLazy(.of(engine.durable), @splat(0), fault);
+        recovered = true;
+    }
     try removeStrays(engine, retired, recovered, fault);
 }
 
@@ -288,9 +296,9 @@ pub fn compareDigest(engine: anytype, fault: *Fault) Error!void {
 
 pub fn tableDigest(engine: anytype, fault: *Fault) Error!u64 {
     const E = @TypeOf(engine.*);
-    const entries = try engine.gpa.alloc(E.Entry, 4096);
-    defer engine.gpa.free(entries);
     const length = engine.length.load(.acquire);
+    const entries = try engine.gpa.alloc(E.Entry, @intCast(@min(length, 4096)));
+    defer engine.gpa.free(entries);
     var digest: u64 = 0;
     var first: u64 = 0;
     while (first < length) {
@@ -363,7 +371,7 @@ fn removeStrays(engine: anytype, retired: u32, recovered: bool, fault: *Fault) E
         engine.medium.unlink(name) catch |err| return fault.in(name, err);
     }
     if (strays.names.items.len > 0) {
-        engine.medium.syncDirectory() catch |err| return fault.in(.store, err);
+        files.syncDirectory(engine.medium) catch |err| return fault.in(.store, err);
     }
     // Behind the tail lies what an append left that was killed.
     try engine.chunks.cut(engine.current.tail, engine.current.tail.chunk, fault);

@@ -164,7 +164,7 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
                 try engine.codecs.init(store.gpa, codec, dict, writable);
             } else try store.requireNoDict(fault);
             engine.journal = medium.open(.journal, access) catch |err| return create_zig.missing(fault, .journal, err);
-            try recovery.recover(engine, slots.lazy, OthersGone{ .store = store }, fault);
+            try recovery.recover(engine, slots, OthersGone{ .store = store }, fault);
             engine.regular = .init(E.kind == .dense and codec == .raw and engine.current.epoch == 0);
         }
 
