@@ -144,9 +144,9 @@ def docs(session: nox.Session, site: str) -> None:
     install_wheels(session, *PACKAGES)
     session.install("-r", "docs/requirements.txt")
     session.run("python", "docs/build.py", site)
-    tests = str(ROOT / "docs/tests")
+    tests = [str(ROOT / "docs/tests"), "--site", site]
     with session.chdir(session.create_tmp()):
-        session.run("python", "-m", "pytest", "-p", "no:cacheprovider", "-ra", "--site", site, tests)
+        session.run("python", "-m", "pytest", "-p", "no:cacheprovider", "-rs", *tests)
 
 
 @nox.session(requires=["build"])

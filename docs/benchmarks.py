@@ -1,0 +1,130 @@
+"""The Sphinx directive `benchmarks`: tables with bars, out of benchmarks/results/*.json.
+
+    ```{benchmarks} dense ragged
+    ```
+
+The argument names questions; each is a JSON file of that name. A question without a file is said
+to be not measured.
+"""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from sphinx.application import Sphinx
+
+RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
+OURS = ("zrecord", "loaderx")
+
+
+class Benchmarks(Directive):
+    """Draw the results of the named questions."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+    optional_arguments = 0
+
+    def run(self) -> list[nodes.Node]:
+        """Return a section for each question that was measured."""
+        drawn: list[nodes.Node] = []
+        missing = []
+        for question in self.arguments[0].split():
+            found = sorted(RESULTS.glob(f"{question}.json")) + sorted(
+                RESULTS.glob(f"{question}-free-threaded.json")
+            )
+            for path in found:
+                self.state.document.settings.env.note_dependency(str(path))
+                drawn.append(
+                    _section(path.stem, json.loads(path.read_text("utf-8")))
+                )
+            if not found:
+                missing.append(question)
+        if missing:
+            words = f"Not measured, or not committed: {', '.join(missing)}."
+            drawn.append(nodes.paragraph(text=words))
+        return drawn
+
+
+def _section(name: str, document: dict[str, Any]) -> nodes.section:
+    section = nodes.section(ids=[nodes.make_id(name)])
+    section += nodes.title(text=name)
+    machine = document["machine"]
+    section += nodes.paragraph(
+        text=f"{machine['processor']}, {machine['cpus']} CPUs, {machine['system']}, "
+        f"{machine['python']}; {document['started'][:10]}."
+    )
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in document["rows"]:
+        groups.setdefault(row["group"], []).append(row)
+    for group, rows in groups.items():
+        section += nodes.rubric(text=group)
+        section += nodes.raw("", _table(rows), format="html")
+    if document["not_run"]:
+        reasons = "; ".join(
+            f"{who} ({why})" for who, why in sorted(document["not_run"].items())
+        )
+        section += nodes.paragraph(text=f"Not run: {reasons}.")
+    return section
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    timed = [row for row in rows if "median" in row]
+    if timed:
+        lines = []
+        ours = next(
+            (row for row in timed if row["contender"].startswith(OURS)), None
+        )
+        best = min(row["median"] for row in timed)
+        for row in sorted(timed, key=lambda row: float(row["median"])):
+            ratio = f"{row['median'] / ours['median']:.2f}" if ours else ""
+            cells = (
+                _duration(row["median"]), _rate(row, "records"), _rate(row, "bytes"), ratio,
+            )  # fmt: skip
+            bar = f'<div class="bar" style="width:{100 * best / row["median"]:.1f}%"></div>'
+            lines.append(_line(row, cells, bar))
+        return (
+            '<table class="benchmark"><thead><tr><th>contender</th><th>a batch</th>'
+            "<th>records/s</th><th>MiB/s</th><th>time, ours = 1</th><th>speed</th></tr></thead>"
+            f"<tbody>{''.join(lines)}</tbody></table>"
+        )
+    lines = [
+        _line(row, (f"{row['value']:.4g} {escape(row['unit'])}",), "")
+        for row in rows
+    ]
+    return (
+        '<table class="benchmark"><thead><tr><th>contender</th><th>value</th><th></th></tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table>"
+    )
+
+
+def _line(row: dict[str, Any], cells: tuple[str, ...], bar: str) -> str:
+    kind = ' class="ours"' if row["contender"].startswith(OURS) else ""
+    middle = "".join(f"<td>{cell}</td>" for cell in cells)
+    return (
+        f"<tr{kind}><td>{escape(row['contender'])}</td>{middle}<td>{bar}</td></tr>"
+    )
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def _rate(row: dict[str, Any], what: str) -> str:
+    if not row.get(what):
+        return ""
+    rate = row[what] / row["median"]
+    return f"{rate / 2**20:,.0f}" if what == "bytes" else f"{rate:,.0f}"
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the directive."""
+    app.add_directive("benchmarks", Benchmarks)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
