@@ -1,7 +1,8 @@
 //! Flips every bit of small stores, one at a time: nothing but what was written may be served.
 //!
-//! In long runs of zeros (unused journal space, the rest of a slot's sector) every bit is flipped in
-//! one store and each `padding_stride`th in the others; -Dscale=2 and more flips every bit of all.
+//! For readers every bit is flipped. Only long runs of zeros (unused journal space, the rest of a
+//! slot's sector) are flipped bit by bit in one store and by `padding_stride` in the others. For
+//! writers, who also repair what they find, it is each seventh bit. -Dscale=2 and more flips all.
 
 const std = @import("std");
 const options = @import("test_options");
@@ -19,7 +20,9 @@ const ways = [_]Way{
     .{ .mode = .write, .mapping = false },
 };
 
-const Job = struct { specimen: Specimen, file: specimen_zig.File, way: Way, whole_padding: bool };
+const writer_stride = 7;
+
+const Job = struct { specimen: Specimen, file: specimen_zig.File, way: Way, stride: usize, padding_stride: usize };
 
 const Worker = struct {
     jobs: []const Job,
@@ -40,7 +43,7 @@ const Worker = struct {
         defer bench.deinit();
         const bytes = job.file.bytes;
         var bit: usize = 0;
-        while (bit < bytes.len * 8) : (bit += if (job.whole_padding or !isPadding(bytes, bit / 8)) 1 else padding_stride) {
+        while (bit < bytes.len * 8) : (bit += if (isPadding(bytes, bit / 8)) job.padding_stride else job.stride) {
             const mask = @as(u8, 1) << @intCast(bit % 8);
             bench.disk.content(job.file.name).?[bit / 8] ^= mask;
             const examined = bench.examine(job.way);
@@ -88,12 +91,15 @@ test "every flipped bit is noticed or changes nothing" {
     var jobs: std.ArrayList(Job) = .empty;
     for (try specimen_zig.buildAll(arena.allocator(), 1)) |specimen| {
         for (ways) |way| {
-            const chosen = specimen.kind == .ragged and specimen.codec == .zstd and specimen.moment == .live;
+            const stride: usize = if (way.mode == .write and options.scale <= 1) writer_stride else 1;
+            const bit_by_bit = options.scale > 1 or
+                (specimen.kind == .ragged and specimen.codec == .zstd and specimen.moment == .live and way.mode == .read);
             for (specimen.files) |file| try jobs.append(arena.allocator(), .{
                 .specimen = specimen,
                 .file = file,
                 .way = way,
-                .whole_padding = options.scale > 1 or (chosen and way.mode == .read),
+                .stride = stride,
+                .padding_stride = if (bit_by_bit) stride else padding_stride * stride,
             });
         }
     }

@@ -17,6 +17,7 @@ const Id = model.Id;
 /// Records cross chunks and segments; the files have the sizes of real stores.
 pub const limits: zrecord.limits.Limits = .{
     .segment_bits = 3,
+    .segment_count_max = 8,
     .chunk_size_max = 200,
     .chunk_count_max = 64,
     .append_block_size = 128,

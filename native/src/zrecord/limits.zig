@@ -5,6 +5,8 @@
 pub const Limits = struct {
     /// A table segment holds 2^segment_bits entries.
     segment_bits: u6 = 28,
+    /// A table has at most this many segments.
+    segment_count_max: u32 = 1024,
     /// A chunk takes no further record that would end beyond this; a larger record has its own.
     chunk_size_max: u64 = 1 << 30,
     /// A chunk id above this is not believed.

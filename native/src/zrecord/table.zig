@@ -28,7 +28,7 @@ pub fn Table(comptime Medium: type, comptime limits: limits_zig.Limits, comptime
         const Self = @This();
         pub const Entry = format.Entry(kind);
         pub const entry_size = @sizeOf(Entry);
-        pub const segment_count_max = 1024;
+        pub const segment_count_max = limits.segment_count_max;
         pub const segment_capacity: u64 = 1 << limits.segment_bits;
         pub const length_max: u64 = segment_capacity * segment_count_max;
         const map_size: usize = std.math.cast(usize, segment_capacity * entry_size) orelse std.math.maxInt(usize);
