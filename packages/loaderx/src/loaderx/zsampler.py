@@ -306,13 +306,13 @@ class Sampler:
             step = self._step
             first, batches = self._drawn
             if out is not None:
-                self.at(step, out)
+                batch = self.at(step, out)
             elif step - first < len(batches):
-                out = batches[step - first]
+                batch = batches[step - first]
             else:
-                out = self._draw(step)
+                batch = self._draw(step)
             self._step = step + 1
-        return out
+        return batch
 
     def _draw(self, step: int) -> Indices:
         """Batch of this step; what comes after it is kept for the calls that follow."""
