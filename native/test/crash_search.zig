@@ -41,6 +41,7 @@ pub const Counts = struct {
     during_recovery: u64 = 0,
     lives: u64 = 0,
     readers: u64 = 0,
+    readers_beside: u64 = 0,
     lost_slots: u64 = 0,
 
     pub fn add(total: *Counts, more: Counts) void {
@@ -369,6 +370,7 @@ pub fn Search(comptime Trial: type) type {
                 }
                 self.kill_after = left -| 1;
             }
+            self.readBeside(disk);
             self.cutPower(disk) catch |err| self.violate("the search failed: {t}", .{err});
             if (self.violation != null) return;
             _ = self.arena.reset(.retain_capacity);
@@ -379,6 +381,21 @@ pub fn Search(comptime Trial: type) type {
             _ = self.arena.reset(.retain_capacity);
             killed = disk.killed(self.arena.allocator());
             self.loseSlot(&killed);
+        }
+
+        /// A reader that opens beside the live writer, in the middle of what it does, sees the state
+        /// before or after, or is told to wait.
+        fn readBeside(self: *Self, disk: *Disk) void {
+            const trial = Trial.openReader(self.gpa, disk) catch |err| {
+                // Only what moves records keeps readers out.
+                if (err != error.BusyMaintenance) self.violate("a reader beside the writer: {t}", .{err});
+                return;
+            };
+            defer trial.abandon();
+            self.counts.readers_beside += 1;
+            const ids = trial.readAll(self.gpa) catch |err| return self.violate("a reader beside the writer: {t}", .{err});
+            defer self.gpa.free(ids);
+            if (!self.isAllowed(model_zig.digest(ids), .kill)) self.violate("a reader beside the writer: a state that is not allowed", .{});
         }
 
         fn cutPower(self: *Self, disk: *Disk) !void {

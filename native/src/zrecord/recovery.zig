@@ -157,8 +157,9 @@ pub fn recover(engine: anytype, slots: Slots, others_gone: anytype, fault: *Faul
     }
     if (!engine.writable) return;
     if (slots.lazy_torn) {
-        // It names nothing new; it is whole, and the D that follows makes it durable.
+        // It names nothing new. Whole on the medium before the next D is there: that one says so.
         try engine.writeLazy(.of(engine.durable), @splat(0), fault);
+        files.syncFile(engine.medium, engine.meta) catch |err| return fault.in(.meta, err);
         recovered = true;
     }
     try removeStrays(engine, retired, recovered, fault);
