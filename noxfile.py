@@ -203,7 +203,7 @@ def wheels(session: nox.Session) -> None:
 
 CI = [
     "lint", "typecheck", "test_native", "test_zrecord", "test_loaderx", "minimums", "quickstart",
-    "rebuild",
+    "rebuild", "docs",
 ]  # fmt: skip
 
 

@@ -47,6 +47,7 @@ def settings(site: str) -> dict[str, Any]:
         "default_role": "autolink",
         "autodoc_member_order": "bysource",
         "autodoc_typehints": "none",
+        "toc_object_entries_show_parents": "hide",
         "autosummary_generate": False,
         "numpydoc_show_class_members": False,
         "numpydoc_xref_param_type": False,
