@@ -137,6 +137,14 @@ def quickstart(session: nox.Session) -> None:
     run_tests(session, "loaderx", "tests/test_quickstart.py")
 
 
+@nox.session(requires=["build"])
+def realdata(session: nox.Session) -> None:
+    """Load real images and sequences in every mode and compare each batch with its source."""
+    install_wheels(session, *PACKAGES)
+    session.install("scikit-learn")
+    run_tests(session, "loaderx", "tests/test_realdata.py")
+
+
 @nox.session(requires=["build"], reuse_venv=True, venv_location=".nox/docs")
 @nox.parametrize("site", SITES, ids=SITES)
 def docs(session: nox.Session, site: str) -> None:

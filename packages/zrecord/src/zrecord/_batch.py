@@ -171,9 +171,11 @@ class RaggedBatch:
 
     def _layout(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
         """Return the rank of each record, and the dimensions of all, one behind the other."""
-        if self._ranks is None or self._dims is None:
-            self._ranks, self._dims = _unfold(self._words, self.offsets, self._high_dims)
-        return self._ranks, self._dims
+        ranks, dims = self._ranks, self._dims
+        if ranks is None or dims is None:
+            ranks, dims = _unfold(self._words, self.offsets, self._high_dims)
+            self._ranks, self._dims = ranks, dims
+        return ranks, dims
 
 
 def _unfold(words: Any, offsets: Any, high_dims: Any) -> tuple[Any, Any]:

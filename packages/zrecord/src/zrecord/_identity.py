@@ -79,16 +79,16 @@ def as_item_shape(item_shape: Any, dtype: np.dtype[Any] | None) -> tuple[int, ..
     ValueError
         If a dimension is less than 1, or the record too large.
     """
-    dims = item_shape if isinstance(item_shape, (tuple, list, np.ndarray)) else None
     try:
-        if dims is None:
-            dims = (
-                (item_shape,)
-                if hasattr(item_shape, "__index__")
-                else ()
-                if item_shape is None
-                else tuple(item_shape)
-            )
+        dims: tuple[Any, ...]
+        if item_shape is None:
+            dims = ()
+        elif isinstance(item_shape, (tuple, list, np.ndarray)) or not hasattr(
+            item_shape, "__index__"
+        ):
+            dims = tuple(item_shape)
+        else:
+            dims = (item_shape,)
         if any(isinstance(n, (bool, np.bool_)) for n in dims):
             raise TypeError
         shape = tuple(operator.index(n) for n in dims)
@@ -125,7 +125,7 @@ def encode(dtype: np.dtype[Any], item_shape: tuple[int, ...] | None) -> bytes:
     if item_shape is not None:
         identity["item_shape"] = list(item_shape)
     try:
-        encoded: bytes = msgpack.packb(identity)
+        encoded = bytes(msgpack.packb(identity) or b"")
     except (ValueError, UnicodeError) as error:
         raise TypeError(f"dtype {dtype!r} has a field name that cannot be stored") from error
     if len(encoded) > IDENTITY_SIZE_MAX:
@@ -194,7 +194,7 @@ def describe(dtype: np.dtype[Any], depth: int = 0) -> Description:
 
 def _describe_struct(dtype: np.dtype[Any], depth: int) -> Description:
     formats, offsets = [], []
-    fields: Mapping[str, Any] = dtype.fields or {}
+    fields: Any = dtype.fields or {}
     for name in dtype.names or ():
         field = fields[name]
         if len(field) > 2:
