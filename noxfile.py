@@ -6,6 +6,7 @@ Every test runs against the built wheels, installed by path, from another folder
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -58,12 +59,13 @@ def install_wheels(session: nox.Session, *packages: str, constraints: tuple[str,
     session.run("python", "-I", check, str(DIST), *packages)
 
 
-def run_tests(session: nox.Session, package: str, tests: str = "tests") -> None:
+def run_tests(session: nox.Session, package: str, *tests: str) -> None:
     """Run tests of a package from an empty folder, so that nothing but the wheel is imported."""
     session.install(*nox.project.dependency_groups(PROJECTS[package], "test"))
     with session.chdir(session.create_tmp()):
-        path = str(ROOT / "packages" / package / tests)
-        session.run("python", "-m", "pytest", "-p", "no:cacheprovider", path, *session.posargs)
+        folder = ROOT / "packages" / package / "tests"
+        paths = [str(folder / name) for name in tests or [""]]
+        session.run("python", "-m", "pytest", "-p", "no:cacheprovider", *paths, *session.posargs)
 
 
 @nox.session(reuse_venv=True, default=False)
@@ -118,6 +120,14 @@ def test_loaderx(session: nox.Session) -> None:
     run_tests(session, "loaderx")
 
 
+@nox.session(python=PYTHONS, requires=["build"])
+def interpreters(session: nox.Session) -> None:
+    """Test what depends most on the interpreter, on every Python that is found."""
+    install_wheels(session, *PACKAGES)
+    run_tests(session, "zrecord", "test_opening.py", "test_dense.py", "test_processes.py")
+    run_tests(session, "loaderx", "test_order.py", "test_processes.py", "test_state.py")
+
+
 @nox.session(python=PYTHONS[0], requires=["build"])
 @nox.parametrize("package", PACKAGES, ids=PACKAGES)
 def minimums(session: nox.Session, package: str) -> None:
@@ -134,7 +144,7 @@ def quickstart(session: nox.Session) -> None:
     install_wheels(session, *PACKAGES)
     session.install("scikit-learn")
     session.run("python", "-I", str(ROOT / "packages/loaderx/examples/quickstart.py"))
-    run_tests(session, "loaderx", "tests/test_quickstart.py")
+    run_tests(session, "loaderx", "test_quickstart.py")
 
 
 @nox.session(requires=["build"])
@@ -142,10 +152,10 @@ def realdata(session: nox.Session) -> None:
     """Load real images and sequences in every mode and compare each batch with its source."""
     install_wheels(session, *PACKAGES)
     session.install("scikit-learn")
-    run_tests(session, "loaderx", "tests/test_realdata.py")
+    run_tests(session, "loaderx", "test_realdata.py")
 
 
-@nox.session(requires=["build"], reuse_venv=True, venv_location=".nox/docs")
+@nox.session(requires=["build"], reuse_venv=True)
 @nox.parametrize("site", SITES, ids=SITES)
 def docs(session: nox.Session, site: str) -> None:
     """Build a site of the documentation into docs/_build/ and run every program on its pages."""
@@ -209,9 +219,14 @@ def wheels(session: nox.Session) -> None:
         run_in_toolchain(session, "packages/check_wheel.py", package, str(target))
 
 
+FOUND = [p for p in PYTHONS if shutil.which(f"python{p}")] or [
+    f"{sys.version_info[0]}.{sys.version_info[1]}"
+]
+# All tests on the oldest and the newest Python here; on those between, what they may break.
+WHOLE = [f"{name}-{p}" for name in ("test_zrecord", "test_loaderx") for p in {FOUND[0], FOUND[-1]}]
 CI = [
-    "lint", "typecheck", "test_native", "test_zrecord", "test_loaderx", "minimums", "quickstart",
-    "rebuild", "docs",
+    "lint", "typecheck", "test_native", *sorted(WHOLE), "interpreters", "minimums", "quickstart",
+    "realdata", "docs", "rebuild",
 ]  # fmt: skip
 
 
