@@ -219,9 +219,9 @@ def wheels(session: nox.Session) -> None:
         run_in_toolchain(session, "packages/check_wheel.py", package, str(target))
 
 
-FOUND = [p for p in PYTHONS if shutil.which(f"python{p}")] or [
-    f"{sys.version_info[0]}.{sys.version_info[1]}"
-]
+# A version manager's shim is there for interpreters that are not.
+FOUND = [p for p in PYTHONS if "shims" not in (shutil.which(f"python{p}") or "shims")]
+FOUND = FOUND or [f"{sys.version_info[0]}.{sys.version_info[1]}"]
 # All tests on the oldest and the newest Python here; on those between, what they may break.
 WHOLE = [f"{name}-{p}" for name in ("test_zrecord", "test_loaderx") for p in {FOUND[0], FOUND[-1]}]
 CI = [
