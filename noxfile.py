@@ -28,11 +28,16 @@ PROJECTS = {
 BUILD_REQUIREMENTS = {r for p in PROJECTS.values() for r in p["build-system"]["requires"]}
 
 
-def run_in_toolchain(session: nox.Session, *arguments: str, **environment: str) -> None:
-    """Run Python in the environment of the `toolchain` session."""
-    folder = ROOT / session.cache_dir.parent / "toolchain"
+def run_in(session: nox.Session, other: str, *arguments: str, **environment: str) -> None:
+    """Run Python in the environment of another session."""
+    folder = ROOT / session.cache_dir.parent / other
     python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     session.run(str(python), *arguments, external=True, env=environment)
+
+
+def run_in_toolchain(session: nox.Session, *arguments: str, **environment: str) -> None:
+    """Run Python in the environment of the `toolchain` session."""
+    run_in(session, "toolchain", *arguments, **environment)
 
 
 def zig_build(session: nox.Session, *arguments: str) -> None:
@@ -155,16 +160,21 @@ def realdata(session: nox.Session) -> None:
     run_tests(session, "loaderx", "test_realdata.py")
 
 
-@nox.session(requires=["build"], reuse_venv=True)
+@nox.session(requires=["build"], default=False)
+def docs_tools(session: nox.Session) -> None:
+    """Install both wheels, and what builds and tests the documentation."""
+    install_wheels(session, *PACKAGES)
+    session.install("-r", "docs/requirements.txt")
+
+
+@nox.session(venv_backend="none", requires=["docs_tools"])
 @nox.parametrize("site", SITES, ids=SITES)
 def docs(session: nox.Session, site: str) -> None:
     """Build a site of the documentation into docs/_build/ and run every program on its pages."""
-    install_wheels(session, *PACKAGES)
-    session.install("-r", "docs/requirements.txt")
-    session.run("python", "docs/build.py", site)
+    run_in(session, "docs_tools", "docs/build.py", site)
     tests = [str(ROOT / "docs/tests"), "--site", site]
     with session.chdir(session.create_tmp()):
-        session.run("python", "-m", "pytest", "-p", "no:cacheprovider", "-rs", *tests)
+        run_in(session, "docs_tools", "-m", "pytest", "-p", "no:cacheprovider", "-rs", *tests)
 
 
 @nox.session(requires=["build"])
