@@ -177,6 +177,46 @@ def docs(session: nox.Session, site: str) -> None:
         run_in(session, "docs_tools", "-m", "pytest", "-p", "no:cacheprovider", "-rs", *tests)
 
 
+RIVALS = [
+    "h5py", "zarr>=3", "blosc2", "lmdb", "array-record", "bagz", "pyarrow", "matplotlib",
+]  # fmt: skip
+LOADER_RIVALS = ["torch", "grain", "matplotlib"]
+
+
+@nox.session(requires=["build(zrecord)"], default=False)
+def bench_zrecord(session: nox.Session) -> None:
+    """Measure the stores beside their rivals; after ``--``: ``--smoke``, questions, options."""
+    measure(session, ["zrecord"], ["dense", "ragged", "append", "open"], RIVALS)
+
+
+@nox.session(requires=["build"], default=False)
+def bench_loaderx(session: nox.Session) -> None:
+    """Measure sampler and loader beside their rivals; after ``--`` as for the stores."""
+    measure(session, PACKAGES, ["sampler", "loader", "memory"], LOADER_RIVALS)
+
+
+def measure(
+    session: nox.Session, packages: list[str], questions: list[str], rivals: list[str]
+) -> None:
+    """Run benchmarks against the wheels; a small size without rivals also tests the harness."""
+    folder = ROOT / "benchmarks"
+    install_wheels(session, *packages)
+    smoke = "--smoke" in session.posargs
+    if smoke:
+        session.install(*nox.project.dependency_groups(PROJECTS["zrecord"], "test"))
+        session.run("python", "-m", "pytest", "-rs", "-p", "no:cacheprovider", str(folder))
+    else:
+        run_in(session, "toolchain", "native/fetch_zstd.py")
+        for rival in rivals:
+            # One that cannot be installed is reported as not run.
+            session.install(rival, success_codes=[0, 1])
+    options = [argument for argument in session.posargs if argument not in questions]
+    for question in [q for q in questions if q in session.posargs] or questions:
+        session.run("python", str(folder / f"{question}.py"), *options)
+    if not smoke:
+        session.run("python", str(folder / "report.py"), "--figures", str(folder / "figures"))
+
+
 @nox.session(requires=["build"])
 def typecheck(session: nox.Session) -> None:
     """Check the types of both packages, and of the programs that use them, by mypy and pyright."""
@@ -243,4 +283,6 @@ CI = [
 @nox.session(venv_backend="none", requires=["build", *CI], default=False)
 def ci(session: nox.Session) -> None:
     """Run all the checks that a change must pass."""
-    session.log("all of these ran: build, " + ", ".join(CI))
+    for package in PACKAGES:
+        session.notify(f"bench_{package}", ["--smoke"])
+    session.log("all of these ran: build, " + ", ".join(CI) + "; small benchmarks follow")
