@@ -49,15 +49,14 @@ def _measure(run: Run, shape: tuple[int, ...], codec: str) -> None:
     count = max(4, size // width)
     source = dense_file(run.options.folder, count * PARTS, shape)
     records = np.load(source)
-    folder = run.options.folder / f"{source.stem}-append-{codec}"
-    folder.mkdir(exist_ok=True)
-    run.measure(
-        f"{codec}, {size_name(width)}, parts of {size_name(count * width)}",
-        Setting(folder, records, codec, width, width == 2048, smoke),
-        [slice(count * part, count * (part + 1)) for part in range(PARTS)],
-        lambda result, plan: check_array(result, records[plan]),
-        {"records": count, "bytes": count * width},
-    )
+    with run.folder(f"{source.stem}-append-{codec}") as folder:
+        run.measure(
+            f"{codec}, {size_name(width)}, parts of {size_name(count * width)}",
+            Setting(folder, records, codec, width, width == 2048, smoke),
+            [slice(count * part, count * (part + 1)) for part in range(PARTS)],
+            lambda result, plan: check_array(result, records[plan]),
+            {"records": count, "bytes": count * width},
+        )
 
 
 if __name__ == "__main__":

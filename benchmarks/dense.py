@@ -39,11 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 batches = options.batch or [256]
                 if options.batch is None and codec == "raw" and math.prod(shape) <= 128:
                     batches = [256, 8192]
-                for batch in batches:
-                    _measure(run, shape, codec, batch)
+                with run.folder(f"{'x'.join(map(str, shape))}-{codec}") as folder:
+                    for batch in batches:
+                        _measure(run, folder, shape, codec, batch)
 
 
-def _measure(run: Run, shape: tuple[int, ...], codec: str, batch: int) -> None:
+def _measure(run: Run, folder: Path, shape: tuple[int, ...], codec: str, batch: int) -> None:
     smoke = run.options.smoke
     width = math.prod(shape)
     rows = dense_rows(width, smoke)
@@ -52,8 +53,6 @@ def _measure(run: Run, shape: tuple[int, ...], codec: str, batch: int) -> None:
     plain = np.asarray(records)
     batch = min(batch, rows) if smoke else batch
     chosen = plans(rows, batch, plan_count(batch * width, smoke))
-    folder = run.options.folder / f"{source.stem}-{codec}"
-    folder.mkdir(exist_ok=True)
     run.measure(
         f"{codec}, {size_name(width)}, batch {batch}",
         Setting(folder, source, records, codec, batch, smoke),

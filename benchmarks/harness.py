@@ -251,6 +251,20 @@ class Run:
             for contender in reversed(taking_part):
                 contender.close()
 
+    @contextmanager
+    def folder(self, name: str) -> Iterator[Path]:
+        """Give a folder for the stores of a group.
+
+        It is emptied in the end: the stores of all groups together might not fit into memory.
+        """
+        folder = self.options.folder / name
+        folder.mkdir(exist_ok=True)
+        try:
+            yield folder
+        finally:
+            if not self.options.kept:
+                shutil.rmtree(folder, ignore_errors=True)
+
     def _build(self, setting: Any) -> Iterator[tuple[str, Contender]]:
         question = self.options.question
         for key in self.options.only or (CHEAP if self.options.smoke else CONTENDERS):
@@ -326,7 +340,7 @@ class Run:
         options = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in vars(self.options).items()
-            if name not in ("folder", "results")
+            if name not in ("folder", "kept", "results")
         }
         document = {
             "question": self.options.question,
@@ -349,7 +363,7 @@ class Run:
 def question(name: str, arguments: Sequence[str] | None) -> Iterator[Run]:
     """Open one question: options, a folder for its data, and the results in the end."""
     options = parse_options(name, arguments)
-    kept = options.folder is not None
+    options.kept = options.folder is not None
     folder = options.folder or Path(tempfile.mkdtemp(prefix=f"benchmark-{name}-"))
     folder.mkdir(parents=True, exist_ok=True)
     options.folder = folder
@@ -358,7 +372,7 @@ def question(name: str, arguments: Sequence[str] | None) -> Iterator[Run]:
         yield run
         run.save()
     finally:
-        if not kept:
+        if not options.kept:
             shutil.rmtree(folder, ignore_errors=True)
 
 

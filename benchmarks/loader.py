@@ -80,24 +80,20 @@ def _measure(run: Run, shape: tuple[int, ...], codec: str) -> None:
     source = dense_file(options.folder, rows, shape)
     records = np.load(source, mmap_mode="r")
     augments = options.transform == "augment"
-    folder = options.folder / f"{source.stem}-{codec}"
-    folder.mkdir(exist_ok=True)
-    setting = Setting(
-        folder, source, records, codec, batch, options.workers or [0, 1, 2], PREFETCH, augments,
-        augment if augments else None, augment_row if augments else None,
-    )  # fmt: skip
-    run.measure(
-        f"{codec}, {size_name(width)}, batch {batch}, {options.transform}",
-        setting,
-        range(
-            plan_count(batch * width, True)
-            if options.smoke
-            else max(BATCHES_MIN, plan_count(batch * width, False))
-        ),
-        lambda result, _: _check(result, np.asarray(records), setting),
-        {"records": batch, "bytes": batch * width},
-        ROUND_SECONDS,
-    )
+    least = 3 if options.smoke else BATCHES_MIN
+    with run.folder(f"{source.stem}-{codec}") as folder:
+        setting = Setting(
+            folder, source, records, codec, batch, options.workers or [0, 1, 2], PREFETCH, augments,
+            augment if augments else None, augment_row if augments else None,
+        )  # fmt: skip
+        run.measure(
+            f"{codec}, {size_name(width)}, batch {batch}, {options.transform}",
+            setting,
+            range(max(least, plan_count(batch * width, options.smoke))),
+            lambda result, _: _check(result, np.asarray(records), setting),
+            {"records": batch, "bytes": batch * width},
+            ROUND_SECONDS,
+        )
 
 
 def _check(result: Any, records: np.ndarray, setting: Setting) -> None:

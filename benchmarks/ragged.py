@@ -42,15 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for batch in options.batch or [256]:
             chosen = plans(count, batch, 3 if options.smoke else 1500)
             for codec in options.codec or ["raw", "zstd"]:
-                folder = options.folder / f"ragged-{codec}"
-                folder.mkdir(exist_ok=True)
-                run.measure(
-                    f"{codec}, int32 tokens, batch {batch}",
-                    Setting(folder, values, offsets, codec),
-                    chosen,
-                    lambda result, plan: _check(result, values, ends, plan),
-                    {"records": batch, "bytes": batch * mean},
-                )
+                with run.folder(f"ragged-{codec}") as folder:
+                    run.measure(
+                        f"{codec}, int32 tokens, batch {batch}",
+                        Setting(folder, values, offsets, codec),
+                        chosen,
+                        lambda result, plan: _check(result, values, ends, plan),
+                        {"records": batch, "bytes": batch * mean},
+                    )
 
 
 def _check(result: Any, values: np.ndarray, ends: list[int], plan: np.ndarray) -> None:
