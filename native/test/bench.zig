@@ -46,9 +46,13 @@ pub const Bench = struct {
         }
     }
 
+    /// Puts the specimen back, in the memory that the disk has.
     pub fn restore(bench: *Bench) void {
-        bench.disk.deinit();
-        bench.disk = .init(gpa);
+        var position: usize = 0;
+        while (position < bench.disk.entries.items.len) {
+            const name = bench.disk.entries.items[position].name;
+            if (bench.specimen.holds(name)) position += 1 else bench.remove(name);
+        }
         bench.plant();
     }
 
@@ -75,6 +79,17 @@ pub const Bench = struct {
         };
     }
 };
+
+/// A bench for each specimen.
+pub fn initAll(arena: std.mem.Allocator, specimens: []const Specimen) ![]Bench {
+    const benches = try arena.alloc(Bench, specimens.len);
+    for (specimens, benches) |specimen, *bench| bench.init(specimen);
+    return benches;
+}
+
+pub fn deinitAll(benches: []Bench) void {
+    for (benches) |*bench| bench.deinit();
+}
 
 pub const Counts = struct {
     by_outcome: std.enums.EnumArray(Outcome, u64) = .initFill(0),

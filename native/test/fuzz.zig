@@ -15,7 +15,6 @@ const trial = @import("trial.zig");
 
 const Bench = bench_zig.Bench;
 const Fault = zrecord.status.Fault;
-const Specimen = specimen_zig.Specimen;
 const format = zrecord.format;
 const print = std.debug.print;
 const records_max = specimen_zig.records_max;
@@ -184,7 +183,7 @@ fn remove(opened: anytype, indices: []const u64, fault: *Fault) !void {
 }
 
 const Worker = struct {
-    specimens: []const Specimen,
+    benches: []Bench,
     next: *std.atomic.Value(u64),
     end: u64,
     seed: *std.atomic.Value(u64),
@@ -199,7 +198,7 @@ const Worker = struct {
             const seed = worker.next.fetchAdd(1, .monotonic);
             if (seed >= worker.end) return;
             worker.seed.store(seed, .monotonic);
-            const result = mutateAndExecute(worker.specimens, seed, .{});
+            const result = mutateAndExecute(worker.benches, seed, .{});
             worker.executions += 1;
             worker.opened += @intFromBool(result.opened);
             worker.read += @intFromBool(result.read);
@@ -214,16 +213,15 @@ const Worker = struct {
     }
 };
 
-fn mutateAndExecute(specimens: []const Specimen, seed: u64, limits: Limits) Result {
+fn mutateAndExecute(benches: []Bench, seed: u64, limits: Limits) Result {
     var prng: std.Random.DefaultPrng = .init(seed);
     const random = prng.random();
-    var bench: Bench = undefined;
-    bench.init(specimens[random.uintLessThan(usize, specimens.len)]);
-    defer bench.deinit();
+    const bench = &benches[random.uintLessThan(usize, benches.len)];
+    bench.restore();
     switch (bench.specimen.kind) {
         inline else => |kind| {
             for (0..random.intRangeAtMost(usize, 1, 4)) |_| mutation.mutate(kind, &bench.disk, random);
-            return execute(kind, &bench, random, limits);
+            return execute(kind, bench, random, limits);
         },
     }
 }
@@ -246,12 +244,13 @@ test "mutated stores" {
     var workers: [2]Worker = undefined;
     var threads: [2]std.Thread = undefined;
     for (&workers, &threads, &seeds) |*worker, *thread, *seed| {
-        worker.* = .{ .specimens = specimens, .next = &next, .end = end, .seed = seed };
+        worker.* = .{ .benches = try bench_zig.initAll(arena.allocator(), specimens), .next = &next, .end = end, .seed = seed };
         thread.* = try .spawn(.{}, Worker.run, .{worker});
     }
-    var total: Worker = .{ .specimens = specimens, .next = &next, .end = end, .seed = &seeds[0] };
+    var total: Worker = .{ .benches = &.{}, .next = &next, .end = end, .seed = &seeds[0] };
     for (&workers, threads) |*worker, thread| {
         thread.join();
+        bench_zig.deinitAll(worker.benches);
         total.executions += worker.executions;
         total.opened += worker.opened;
         total.read += worker.read;
@@ -268,11 +267,13 @@ test "canaries: what the fuzzer is there to see, it sees" {
     var arena: std.heap.ArenaAllocator = .init(std.testing.allocator);
     defer arena.deinit();
     const specimens = try specimen_zig.buildAll(arena.allocator(), 1);
+    const benches = try bench_zig.initAll(arena.allocator(), specimens);
+    defer bench_zig.deinitAll(benches);
     var memory_seen: u64 = 0;
     var calls_seen: u64 = 0;
     for (0..200) |seed| {
-        memory_seen += @intFromBool(mutateAndExecute(specimens, seed, .{ .memory = 20 << 10 }).failure != null);
-        calls_seen += @intFromBool(mutateAndExecute(specimens, seed, .{ .calls = 10 }).failure != null);
+        memory_seen += @intFromBool(mutateAndExecute(benches, seed, .{ .memory = 20 << 10 }).failure != null);
+        calls_seen += @intFromBool(mutateAndExecute(benches, seed, .{ .calls = 10 }).failure != null);
     }
     try std.testing.expect(memory_seen > 0 and calls_seen > 0);
     // A record that was changed together with its sum is served: only the comparison sees it.

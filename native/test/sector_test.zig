@@ -154,6 +154,8 @@ fn sector(random: std.Random, content: []u8) ?[]u8 {
 const Worker = struct {
     specimens: []const Specimen,
     others: []const Specimen,
+    /// One for each specimen.
+    benches: []Bench,
     next: *std.atomic.Value(u64),
     end: u64,
     counts: bench_zig.Counts = .{},
@@ -171,9 +173,8 @@ const Worker = struct {
         const random = prng.random();
         const position = random.uintLessThan(usize, worker.specimens.len);
         const specimen = worker.specimens[position];
-        var bench: Bench = undefined;
-        bench.init(specimen);
-        defer bench.deinit();
+        const bench = &worker.benches[position];
+        bench.restore();
         const chosen: Chosen = .{
             .specimen = specimen,
             .other = worker.others[position],
@@ -182,7 +183,7 @@ const Worker = struct {
             .file = specimen.files[random.uintLessThan(usize, specimen.files.len)],
             .random = random,
         };
-        if (chosen.undoesDurableWrite() or !chosen.apply(&bench)) return;
+        if (chosen.undoesDurableWrite() or !chosen.apply(bench)) return;
         const examined = bench.examine(chosen.way);
         worker.counts.by_outcome.getPtr(examined.outcome).* += 1;
         if (chosen.expects(examined.outcome)) return;
@@ -196,13 +197,17 @@ const Worker = struct {
 test "damaged files are noticed or change nothing" {
     var arena: std.heap.ArenaAllocator = .init(std.testing.allocator);
     defer arena.deinit();
+    const specimens = try specimen_zig.buildAll(arena.allocator(), 1);
     var next: std.atomic.Value(u64) = .init(options.seed);
-    var workers: [2]Worker = @splat(.{
-        .specimens = try specimen_zig.buildAll(arena.allocator(), 1),
+    var workers: [2]Worker = undefined;
+    for (&workers) |*worker| worker.* = .{
+        .specimens = specimens,
         .others = try specimen_zig.buildAll(arena.allocator(), 2),
+        .benches = try bench_zig.initAll(arena.allocator(), specimens),
         .next = &next,
         .end = options.seed + if (options.scale == 0) 1 else 200_000 * @as(u64, options.scale),
-    });
+    };
+    defer for (&workers) |worker| bench_zig.deinitAll(worker.benches);
     const counts = try bench_zig.runTwo(Worker, &workers);
     counts.print("damaged files");
     if (counts.failed > 0) return error.Silent;

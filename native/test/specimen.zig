@@ -57,6 +57,11 @@ pub const Specimen = struct {
         return std.fmt.bufPrint(buffer, "{t} {t} {t}", .{ specimen.kind, specimen.codec, specimen.moment }) catch unreachable;
     }
 
+    pub fn holds(specimen: Specimen, name: files.Name) bool {
+        for (specimen.files) |file| if (std.meta.eql(file.name, name)) return true;
+        return false;
+    }
+
     pub fn plant(specimen: Specimen, disk: *Disk) void {
         for (specimen.files) |file| disk.plant(file.name, file.bytes);
     }
