@@ -20,7 +20,13 @@ from sphinx.application import Sphinx
 from sphinx.util.logging import getLogger
 
 SOURCE = Path(__file__).resolve().parent / "figures.json"
-HEADINGS = ("programme", "what it does", "last recorded run", "failed")
+HEADINGS = (
+    "programme",
+    "what it does",
+    "its last recorded run",
+    "failed",
+    "revision",
+)
 
 
 class Figures(Directive):
@@ -39,11 +45,10 @@ class Figures(Directive):
                 getLogger(__name__).warning("figures.json has no run of %r", title)
                 continue
             run = recorded[title]
-            counts = ", ".join(
-                f"{n:,} {name.replace('_', ' ')}"
-                for name, n in run["counts"].items()
+            counts = ", ".join(f"{n:,} {name}" for name, n in run["counts"].items())
+            rows.append(
+                (title, words.strip(), counts, f"{run['failed']}", run["revision"])
             )
-            rows.append((title, words.strip(), counts, f"{run['failed']:,}"))
         return [table(HEADINGS, rows)]
 
 
