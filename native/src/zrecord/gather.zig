@@ -23,7 +23,7 @@ const parallel_raw_bytes_min = 2 << 20;
 /// The same for a batch that has to be decoded.
 const parallel_decode_bytes_min = 256 << 10;
 /// Stored bytes from which on a positional read beats faulting pages of the map one by one.
-const positional_bytes_min = 1 << 20;
+pub const positional_bytes_min = 128 << 10;
 /// Blocks per thread: enough that one slow block does not leave the others idle.
 const blocks_per_thread = 4;
 /// Bytes of a record that are fetched ahead; the processor's own prefetching continues from there.

@@ -12,6 +12,7 @@ const delete_zig = @import("delete.zig");
 const engine_zig = @import("engine.zig");
 const files = @import("files.zig");
 const format = @import("format.zig");
+const gather_zig = @import("gather.zig");
 const limits_zig = @import("limits.zig");
 const recovery = @import("recovery.zig");
 const status = @import("status.zig");
@@ -165,7 +166,8 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             } else try store.requireNoDict(fault);
             engine.journal = medium.open(.journal, access) catch |err| return create_zig.missing(fault, .journal, err);
             try recovery.recover(engine, slots, OthersGone{ .store = store }, fault);
-            engine.regular = .init(E.kind == .dense and codec == .raw and engine.current.epoch == 0);
+            const mapped_width = engine.width < gather_zig.positional_bytes_min;
+            engine.regular = .init(E.kind == .dense and codec == .raw and mapped_width and engine.current.epoch == 0);
         }
 
         const OthersGone = struct {
