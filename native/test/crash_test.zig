@@ -58,11 +58,13 @@ fn planOf(number: u64, buffer: *[16]Operation) Plan {
     const random = prng.random();
     plan.script.codec = if (random.uintLessThan(u8, 8) == 0) .zstd else .raw;
     plan.script.mappable = random.boolean();
-    // Some scripts live on appends and power cuts, others on everything.
-    const weights: []const struct { Operation, u8 } = if (random.boolean())
-        &.{ .{ .append, 6 }, .{ .append_parts, 1 }, .{ .abort, 1 }, .{ .sync, 2 }, .{ .sync_append, 1 }, .{ .delete, 3 }, .{ .compact, 2 }, .{ .close, 1 }, .{ .kill, 2 }, .{ .power, 2 } }
-    else
-        &.{ .{ .append, 8 }, .{ .abort, 1 }, .{ .sync, 1 }, .{ .sync_append, 1 }, .{ .kill, 1 }, .{ .power, 6 } };
+    // Some scripts live on everything, others on appends and power cuts, or on kills.
+    const Weight = struct { Operation, u8 };
+    const weights: []const Weight = switch (random.uintLessThan(u8, 5)) {
+        0, 1 => &.{ .{ .append, 6 }, .{ .append_parts, 1 }, .{ .abort, 1 }, .{ .sync, 2 }, .{ .sync_append, 1 }, .{ .delete, 3 }, .{ .compact, 2 }, .{ .close, 1 }, .{ .kill, 2 }, .{ .power, 2 } },
+        2, 3 => &.{ .{ .append, 8 }, .{ .abort, 1 }, .{ .sync, 1 }, .{ .sync_append, 1 }, .{ .kill, 1 }, .{ .power, 6 } },
+        else => &.{ .{ .append, 4 }, .{ .delete, 1 }, .{ .kill, 8 }, .{ .power, 1 } },
+    };
     var total: u64 = 0;
     for (weights) |weight| total += weight[1];
     for (buffer[0..14]) |*operation| {
