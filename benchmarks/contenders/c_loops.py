@@ -171,8 +171,8 @@ def _frames(setting: Any, library: Any) -> tuple[mmap.mmap, np.ndarray]:
             for start in range(0, len(records), step):
                 frames, part_sizes = encoder(slice(start, min(start + step, len(records))))
                 sizes[start : start + step] = part_sizes
-                for frame, size in zip(frames, part_sizes.tolist(), strict=True):
-                    file.write(frame[:size])
+                for position, size in enumerate(part_sizes.tolist()):
+                    file.write(frames[position, :size])
     finally:
         encoder.close()
     offsets = np.zeros(len(records) + 1, np.uint64)
@@ -224,7 +224,7 @@ class _Append(_Encoder):
         frames, sizes = super().__call__(plan)
         count = len(sizes)
         packed = np.concatenate(
-            [frame[:size] for frame, size in zip(frames, sizes.tolist(), strict=False)]
+            [frames[position, :size] for position, size in enumerate(sizes.tolist())]
         )
         offsets = np.zeros(count + 1, np.uint64)
         np.cumsum(sizes, out=offsets[1:])
