@@ -67,6 +67,8 @@ pub fn build(b: *std.Build) void {
     }
     // These run optimised and with every safety check.
     const long: Tests = .{ .b = b, .target = target, .mode = .ReleaseSafe, .zstd = zstd, .filters = filters, .options = test_options };
+    // Windows has no fork, and no signal to be killed by.
+    if (target.result.os.tag != .windows) crash_step.dependOn(long.runFile("kill_test"));
     for ([_][]const u8{ "store_fuzz", "damage_test" }) |name| fuzz_step.dependOn(long.runFile(name));
     var sanitized = long;
     sanitized.sanitize_thread = true;
