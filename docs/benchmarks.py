@@ -76,12 +76,11 @@ def _table(rows: list[dict[str, Any]]) -> str:
     timed = [row for row in rows if "median" in row]
     if timed:
         lines = []
-        ours = next(
-            (row for row in timed if row["contender"].startswith(OURS)), None
-        )
+        ours = [row for row in timed if row["contender"].startswith(OURS)]
+        base = min((row["median"] for row in ours), default=None)
         best = min(row["median"] for row in timed)
         for row in sorted(timed, key=lambda row: float(row["median"])):
-            ratio = f"{row['median'] / ours['median']:.2f}" if ours else ""
+            ratio = f"{row['median'] / base:.2f}" if base else ""
             cells = (
                 _duration(row["median"]), _rate(row, "records"), _rate(row, "bytes"), ratio,
             )  # fmt: skip
@@ -89,7 +88,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
             lines.append(_line(row, cells, bar))
         return (
             '<table class="benchmark"><thead><tr><th>contender</th><th>a batch</th>'
-            "<th>records/s</th><th>MiB/s</th><th>time, ours = 1</th><th>speed</th></tr></thead>"
+            "<th>records/s</th><th>MiB/s</th><th>time, our best = 1</th><th>speed</th></tr></thead>"
             f"<tbody>{''.join(lines)}</tbody></table>"
         )
     lines = [
