@@ -100,6 +100,10 @@ class _Process(Contender):
             self.process.wait()
 
 
+class _Endless(_Process):
+    checked_max = 32
+
+
 def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
@@ -155,7 +159,7 @@ def open_contenders(setting: Any) -> Iterator[Contender]:
 
 def sampler_contenders(setting: Any) -> Iterator[Contender]:
     """Draw by `next`."""
-    yield _Process(
+    yield _Endless(
         "loaderx 1.7 next", _folder(setting), kind="sampler", mode=setting.mode,
         length=setting.length, batch=setting.batch, seed=setting.seed,
     )  # fmt: skip
@@ -167,7 +171,7 @@ def loader_contenders(setting: Any) -> Iterator[Contender]:
     folder = _folder(setting)
     for workers in setting.workers:
         if workers:
-            yield _Process(
+            yield _Endless(
                 f"loaderx 1.7, {workers} workers", folder, kind="loader",
                 path=folder / f"store-{workers}", source=setting.source, codec=setting.codec,
                 batch=setting.batch, workers=workers, prefetch=setting.prefetch,
