@@ -73,12 +73,12 @@ class Broken(Contender):
 
 
 CASES = {
-    "dense": ("numpy", flip_bit, []),
+    "dense": ("numpy", flip_bit, ["--shape", "128", "--codec", "raw"]),
     "ragged": ("packed", swap_first, []),
-    "append": ("files", flip_bit, ["--codec", "raw"]),
+    "append": ("files", flip_bit, ["--shape", "2048", "--codec", "raw"]),
     "open": ("numpy", swap_first, []),
     "sampler": ("numpy", lambda drawn: drawn + np.uint64(1_000_000), []),
-    "loader": ("loaderx", flip_bit, ["--workers", "0"]),
+    "loader": ("loaderx", flip_bit, ["--workers", "0", "--shape", "3072", "--codec", "raw"]),
 }
 
 
