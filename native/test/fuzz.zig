@@ -23,6 +23,9 @@ const memory_max = 256 << 20;
 /// Far more calls than the largest execution needs: whoever makes more is caught in a loop.
 const calls_max = 200_000;
 
+/// About a minute on two cores.
+const executions_per_scale = 500_000;
+
 /// Counts what is allocated; gives nothing beyond a limit.
 const Meter = struct {
     parent: std.mem.Allocator,
@@ -79,7 +82,8 @@ const Result = struct {
 
 /// One folder's life: opened, read, verified, and by a writer changed and closed.
 fn execute(comptime kind: format.Kind, bench: *Bench, random: std.Random, limits: Limits) Result {
-    var meter: Meter = .{ .parent = std.heap.smp_allocator, .limit = limits.memory };
+    defer _ = bench.arena.reset(.retain_capacity);
+    var meter: Meter = .{ .parent = bench.arena.allocator(), .limit = limits.memory };
     const disk = &bench.disk;
     disk.handles.clearRetainingCapacity();
     disk.mappable = random.boolean();
@@ -240,7 +244,7 @@ test "mutated stores" {
     defer arena.deinit();
     const specimens = try specimen_zig.buildAll(arena.allocator(), 1);
     var next: std.atomic.Value(u64) = .init(options.seed);
-    const end = options.seed + if (options.scale == 0) 1 else 1_000_000 * @as(u64, options.scale);
+    const end = options.seed + if (options.scale == 0) 1 else executions_per_scale * @as(u64, options.scale);
     var workers: [2]Worker = undefined;
     var threads: [2]std.Thread = undefined;
     for (&workers, &threads, &seeds) |*worker, *thread, *seed| {
