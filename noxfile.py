@@ -223,6 +223,7 @@ def typecheck(session: nox.Session) -> None:
     install_wheels(session, *PACKAGES)
     session.install("mypy", "pyright[nodejs]")
     sources = [str(ROOT / "packages" / package / "src" / package) for package in PACKAGES]
+    sources.append(str(ROOT / "packages/zrecord/tests/typing_program.py"))
     session.run("mypy", "--strict", *sources)
     session.run("pyright", *sources)
 
