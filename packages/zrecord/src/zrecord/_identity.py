@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgpack  # type: ignore[import-untyped,unused-ignore]
@@ -309,7 +309,8 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _no_duplicates(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+def _no_duplicates(given: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    pairs = list(given)  # the oldest msgpack hands over a generator
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
         raise ValueError("a key stands twice")
