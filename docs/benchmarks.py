@@ -20,6 +20,12 @@ from sphinx.application import Sphinx
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
 OURS = ("zrecord", "loaderx")
+PREDECESSOR = "loaderx 1.7"
+
+
+def is_ours(contender: str) -> bool:
+    """Tell whether a row is one of these two packages; its predecessor is a rival."""
+    return contender.startswith(OURS) and not contender.startswith(PREDECESSOR)
 
 
 class Benchmarks(Directive):
@@ -76,7 +82,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
     timed = [row for row in rows if "median" in row]
     if timed:
         lines = []
-        ours = [row for row in timed if row["contender"].startswith(OURS)]
+        ours = [row for row in timed if is_ours(row["contender"])]
         base = min((row["median"] for row in ours), default=None)
         best = min(row["median"] for row in timed)
         for row in sorted(timed, key=lambda row: float(row["median"])):
@@ -102,7 +108,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _line(row: dict[str, Any], cells: tuple[str, ...], bar: str) -> str:
-    kind = ' class="ours"' if row["contender"].startswith(OURS) else ""
+    kind = ' class="ours"' if is_ours(row["contender"]) else ""
     middle = "".join(f"<td>{cell}</td>" for cell in cells)
     return (
         f"<tr{kind}><td>{escape(row['contender'])}</td>{middle}<td>{bar}</td></tr>"
