@@ -1,6 +1,5 @@
 //! Dense: record i is one row of the store's width. What is validated, and where it lies in a batch.
 
-const std = @import("std");
 const engine_zig = @import("engine.zig");
 const format = @import("format.zig");
 const gather = @import("gather.zig");
