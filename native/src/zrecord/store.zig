@@ -99,7 +99,7 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
                 .process = .init(medium.processId()),
                 .engine = undefined,
             };
-            errdefer store.closeLocks();
+            errdefer store.releaseLocks();
             if (writable) try store.lockWriter(fault) else try store.lockReader(fault);
             switch (description.kind) {
                 inline else => |kind| {
@@ -245,6 +245,15 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             store.medium.unlock(store.readers_lock.?);
         }
 
+        /// A child that was just born holds copies of these files until it runs, so closing alone would
+        /// leave them locked for that long.
+        fn releaseLocks(store: *Self) void {
+            if (store.writer_lock) |file| store.medium.unlock(file);
+            if (store.reader_locked) store.medium.unlock(store.readers_lock.?);
+            store.closeLocks();
+        }
+
+        /// Leaves the locks to whoever else holds these files.
         fn closeLocks(store: *Self) void {
             if (store.writer_lock) |file| store.medium.close(file);
             if (store.readers_lock) |file| store.medium.close(file);
@@ -442,7 +451,7 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
                     defer engine.gate.unlock();
                     engine.closed = true;
                     engine.deinit();
-                    store.closeLocks();
+                    store.releaseLocks();
                     return result;
                 },
             }
@@ -464,7 +473,7 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
                             if (!inherited) staged.rollBack(&ignored) catch {};
                         }
                         engine.deinit();
-                        store.closeLocks();
+                        store.releaseLocks();
                     }
                     gpa.destroy(engine);
                 },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import shutil
@@ -236,6 +237,29 @@ def test_a_child_that_never_touches_the_store_holds_no_lock(tmp_path):
     os.close(write)
     os.waitpid(child_id, 0)
     os.close(read)
+
+
+def test_a_child_that_has_not_run_yet_holds_no_lock(tmp_path):
+    # A fork without Python's handlers: such a child still has everything that its parent had.
+    fork = ctypes.PyDLL(None).fork
+    read, write = os.pipe()
+    store = DenseStore(tmp_path / "s", np.float32, (2, 3))
+    reader = DenseStore(tmp_path / "s", mode="r")
+    store.append(ROWS)
+    child_id = fork()
+    if not child_id:
+        os.close(write)
+        os.read(read, 1)  # until the parent lets go
+        os._exit(0)
+    try:
+        reader.close()
+        store.close()
+        with DenseStore(tmp_path / "s") as again:
+            assert again.delete(0) == 1
+    finally:
+        os.close(write)
+        os.waitpid(child_id, 0)
+        os.close(read)
 
 
 # ---- deletes and readers ------------------------------------------------------------------------
