@@ -105,8 +105,9 @@ def rebuild(session: nox.Session, package: str) -> None:
 
 @nox.session(venv_backend="none", requires=["toolchain"])
 def test_native(session: nox.Session) -> None:
-    """Run the Zig tests, the protocol's model and the second reader; analyse all eight targets."""
+    """Run the Zig tests, and those of C interface, protocol and format; analyse all targets."""
     zig_build(session, "test", "check-all")
+    run_in_toolchain(session, "native/test/abi.py")
     run_in_toolchain(session, "native/test/protocol_model.py")
     run_in_toolchain(session, "native/test/annotate.py")
 

@@ -21,7 +21,6 @@ import lief
 
 _ROOT = Path(__file__).resolve().parents[1]
 _LIBRARIES = {"zrecord": "zrecord", "loaderx": "zsampler"}
-_PREFIXES = {"zrecord": "zr_", "loaderx": "zs_"}
 _CONTAINED = {"zrecord": {"zig", "zstd"}, "loaderx": {"zig"}}
 
 # What a library may need: parts of the operating system, and nothing else.
@@ -145,14 +144,13 @@ def _check_library(package: str, content: bytes, name: str, tag: str) -> int:
     else:
         exported = {str(function.name) for function in binary.exported_functions}
     exported -= _LINKER_SYMBOLS
-    header = (_ROOT / "native/include" / f"{_LIBRARIES[package]}.h").read_text("utf-8")
-    region = re.search(r"CFFI-BEGIN \*/(.*)/\* CFFI-END", header, re.DOTALL)
-    assert region is not None, f"the header of {package} has no region for cffi"
-    code = re.sub(r"/\*.*?\*/", "", region[1], flags=re.DOTALL)
-    declared = set(re.findall(rf"\b({_PREFIXES[package]}\w+)\s*\([^*]", code))
-    assert exported == declared, (
-        f"{name} exports and its header declares differ: only exported "
-        f"{sorted(exported - declared)}, only declared {sorted(declared - exported)}"
+    interface = (_ROOT / "native/include/abi.txt").read_text("utf-8")
+    line = rf"^{_LIBRARIES[package]} function (\w+) = "
+    listed = set(re.findall(line, interface, re.MULTILINE))
+    assert listed, f"the list of C interfaces has no function of {package}"
+    assert exported == listed, (
+        f"{name} exports other functions than the list of its C interface: only exported "
+        f"{sorted(exported - listed)}, only listed {sorted(listed - exported)}"
     )
     foreign = {library for library in needed if not _SYSTEM_LIBRARIES.fullmatch(library)}
     assert not foreign, f"{name} of {tag} needs {sorted(foreign)}"

@@ -82,6 +82,10 @@ const COptions = extern struct {
     dict_size: u64,
 };
 
+/// The size of the options in the first version of this interface: no program passes fewer bytes.
+/// Whoever adds a field may read it only where `size` reaches so far.
+const options_size_first = 72;
+
 const CInfo = extern struct {
     size: u64,
     format_version: u32,
@@ -243,7 +247,7 @@ fn open(path_given: ?[*:0]const u8, options_given: ?*const COptions, store_out: 
     const path = path_given orelse return error.InvalidArgument;
     const given = options_given orelse return error.InvalidArgument;
     const target = store_out orelse return error.InvalidArgument;
-    if (given.size < @sizeOf(COptions) or given.reserved != 0) return error.InvalidArgument;
+    if (given.size < options_size_first or given.reserved != 0) return error.InvalidArgument;
     const options: store.Options = .{
         .mode = switch (given.mode) {
             0 => .read,
