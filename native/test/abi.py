@@ -162,7 +162,7 @@ def check_that_breaks_are_seen(library: str, header: str) -> int:
             line = re.compile(rf"[^{{;]*\b{field}(\[16\])?;").search(header, start)
             assert line is not None
             before, after = header[: line.start()], header[line.end() :]
-            changed += [before + after, before + "\n    uint64_t added;" + line[0] + after]
+            changed += [before + after, before + "\n    uint64_t moved_in;" + line[0] + after]
     _check_that_additions_pass(library, header, listed)
     for text in changed:
         assert text != header, "a change that changes nothing proves nothing"
