@@ -51,17 +51,27 @@ Libs: ${{libdir}}/{file}
 
 
 class LicenceHook(MetadataHookInterface):
-    """Puts the licences of what the library contains into LICENSES/, an ignored folder."""
+    """Names the licences of the package and of what its library contains.
+
+    Their texts go into LICENSES/, an ignored folder.
+    """
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Write the notices and list them in the metadata."""
-        notices = {"zig.txt": Path(ziglang.__file__).with_name("LICENSE").read_text("utf-8")}
+        """Write the notices and list them in the metadata, with the licences' names."""
+        licences = ["MIT"]
+        zig = Path(ziglang.__file__).parent
+        notices = {"zig.txt": (zig / "LICENSE").read_text("utf-8")}
         if metadata["name"] == "zrecord":
+            licences.append("BSD-3-Clause")
             notices |= fetch_zstd.notices(fetch_zstd.source())
+        if _contains_mingw(_wheel_tag()):
+            licences.append("ZPL-2.1")
+            notices["mingw-w64.txt"] = (zig / "lib/libc/mingw/COPYING").read_text("utf-8")
         folder = Path(self.root) / "LICENSES"
         folder.mkdir(exist_ok=True)
         for name, text in notices.items():
             (folder / name).write_text(text, encoding="utf-8", newline="\n")
+        metadata["license"] = " AND ".join(licences)
         metadata["license-files"] = ["LICENSE", *(f"LICENSES/{name}" for name in sorted(notices))]
 
 
@@ -79,7 +89,7 @@ class LibraryHook(BuildHookInterface):
         scratch = Path(self._scratch.name)
         files = _build(package, tag, scratch)
         bill = scratch / f"{package}.cdx.json"
-        bill.write_text(_bill_of_materials(package, self.metadata.version), encoding="utf-8")
+        bill.write_text(_bill_of_materials(package, self.metadata.version, tag), encoding="utf-8")
         build_data["sbom_files"].append(str(bill))
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_with_alias(tag)}"
@@ -128,6 +138,11 @@ def _wheel_tag() -> str:
     )
 
 
+def _contains_mingw(tag: str) -> bool:
+    """Tell whether a library is linked with the start-up code of mingw-w64, which Zig brings."""
+    return tag.startswith("win_")
+
+
 def _with_alias(tag: str) -> str:
     """Add the older name of a glibc platform, for installers that know no other."""
     return tag.replace("manylinux_2_17_", "manylinux2014_") + f".{tag}" if "_2_17_" in tag else tag
@@ -164,7 +179,7 @@ def _build(package: str, tag: str, scratch: Path) -> dict[str, Path]:
     return files
 
 
-def _bill_of_materials(package: str, package_version: str) -> str:
+def _bill_of_materials(package: str, package_version: str, tag: str) -> str:
     """Return a CycloneDX document of the code that the library contains beside the package's."""
     components = [_component("zig", version("ziglang"), "MIT", "pkg:github/ziglang/zig@{}")]
     if package == "zrecord":
@@ -174,6 +189,10 @@ def _bill_of_materials(package: str, package_version: str) -> str:
         )
         zstd["pedigree"] = {"notes": f"from the source distribution {name} {rest.split()[0]}"}
         components.append(zstd)
+    if _contains_mingw(tag):
+        mingw = _component("mingw-w64", version("ziglang"), "ZPL-2.1", "pkg:github/ziglang/zig@{}")
+        mingw["pedigree"] = {"notes": "start-up code, from the sources that this Zig has"}
+        components.append(mingw)
     bill = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
