@@ -1,7 +1,8 @@
 """Every block of code on every page runs, in order, in a folder that was empty before the page.
 
 * ``python`` blocks of a page share their names, as in one session.
-* A ``{code-block}`` with a caption is a file of that name; an ``sh`` block may run or compile it.
+* A ``{code-block}`` or ``{literalinclude}`` with a caption is a file of that name; an ``sh`` block
+  may run or compile it.
 * A ``text`` block is what the block before it prints; ``...`` stands for anything.
 * ``% not run: REASON`` above a block, and ``% needs: MODULE`` on a page, are shown when they apply.
 """
@@ -53,6 +54,10 @@ def blocks(page: Path) -> list[Block]:
             options, _, text = text.partition("\n\n")
             file = re.search(r":caption: (\S+)", options)[1]
             first += options.count("\n") + 2
+        elif language.startswith("{literalinclude}") and ":caption:" in text:
+            included = page.parent / language.partition(" ")[2]
+            file = re.search(r":caption: (\S+)", text)[1]
+            text = included.read_text("utf-8")
         elif language.startswith("{"):
             continue
         above = next(
