@@ -22,9 +22,10 @@ const abi_version: std.SemanticVersion = .{ .major = 1, .minor = 0, .patch = 0 }
 pub fn build(b: *std.Build) void {
     const zrecord_step = b.step("zrecord", "Build and install libzrecord alone");
     const zsampler_step = b.step("zsampler", "Build and install libzsampler alone");
-    const test_step = b.step("test", "Run every native test, in Debug and in ReleaseFast");
-    const test_zrecord_step = b.step("test-zrecord", "Run the tests of libzrecord");
-    const test_zsampler_step = b.step("test-zsampler", "Run the tests of libzsampler");
+    const test_step = b.step("test", "Run each kind of native test once, in the mode that finds most in minutes");
+    const test_zrecord_step = b.step("test-zrecord", "Run those of libzrecord");
+    const test_zsampler_step = b.step("test-zsampler", "Run those of libzsampler");
+    const stress_step = b.step("stress", "Run the tests in the other mode; kill, fuzz and race the store");
     const crash_step = b.step("crash", "Crash the store at every operation; -Dscale lengthens it");
     const fuzz_step = b.step("fuzz", "Fuzz the store and its formats; -Dscale lengthens it");
     const race_step = b.step("race", "Race the threads of a store under the thread sanitizer; -Dscale lengthens it");
@@ -57,27 +58,37 @@ pub fn build(b: *std.Build) void {
 
     for ([_]std.builtin.OptimizeMode{ .Debug, .ReleaseFast }) |mode| {
         const tests: Tests = .{ .b = b, .target = target, .mode = mode, .zstd = zstd, .filters = filters, .options = test_options };
-        test_zrecord_step.dependOn(tests.run("zrecord", zrecordModule(b, target, mode, zstd)));
-        test_zsampler_step.dependOn(tests.run("zsampler", zsamplerModule(b, target, mode)));
-        for ([_][]const u8{ "golden_test", "header_test", "fault_test" }) |name| {
-            test_zrecord_step.dependOn(tests.runFile(name));
-        }
-        // A part of the crash states with every check, a million of them without.
-        crash_step.dependOn(tests.runFile("crash_test"));
+        // Safety checks find most in the small tests. The searches need speed: a million crash states
+        // in ReleaseFast, a part of them in Debug.
+        const debug = mode == .Debug;
+        const small_step = if (debug) test_zrecord_step else stress_step;
+        const search_step = if (debug) stress_step else test_zrecord_step;
+        small_step.dependOn(tests.run("zrecord", zrecordModule(b, target, mode, zstd)));
+        small_step.dependOn(tests.runFile("golden_test"));
+        small_step.dependOn(tests.runFile("header_test"));
+        const sampler_step = if (debug) test_zsampler_step else stress_step;
+        sampler_step.dependOn(tests.run("zsampler", zsamplerModule(b, target, mode)));
+        search_step.dependOn(tests.runFile("fault_test"));
+        const crash_test = tests.runFile("crash_test");
+        search_step.dependOn(crash_test);
+        crash_step.dependOn(crash_test);
     }
     // These run optimised and with every safety check.
     const long: Tests = .{ .b = b, .target = target, .mode = .ReleaseSafe, .zstd = zstd, .filters = filters, .options = test_options };
     // Windows has no fork, and no signal to be killed by.
-    if (target.result.os.tag != .windows) crash_step.dependOn(long.runFile("kill_test"));
+    if (target.result.os.tag != .windows) {
+        const kill_test = long.runFile("kill_test");
+        crash_step.dependOn(kill_test);
+        stress_step.dependOn(kill_test);
+    }
     for ([_][]const u8{ "store_fuzz", "damage_test" }) |name| fuzz_step.dependOn(long.runFile(name));
     var sanitized = long;
     sanitized.sanitize_thread = true;
     // The sanitizer knows this platform well; the code is the same on the others.
     const can_sanitize = target.result.os.tag == .linux and target.result.abi.isGnu();
     if (can_sanitize) race_step.dependOn(sanitized.runFile("race_test"));
-    test_zrecord_step.dependOn(crash_step);
-    test_zrecord_step.dependOn(fuzz_step);
-    test_zrecord_step.dependOn(race_step);
+    stress_step.dependOn(fuzz_step);
+    stress_step.dependOn(race_step);
     test_step.dependOn(test_zrecord_step);
     test_step.dependOn(test_zsampler_step);
 
