@@ -105,9 +105,15 @@ def rebuild(session: nox.Session, package: str) -> None:
 
 @nox.session(venv_backend="none", requires=["toolchain"])
 def test_native(session: nox.Session) -> None:
-    """Run the Zig tests, and those of C interface, protocol and format; analyse all targets."""
+    """Run the Zig tests, a million crashes among them, and compare the C interface."""
     zig_build(session, "test", "check-all")
     run_in_toolchain(session, "native/test/abi.py")
+
+
+@nox.session(venv_backend="none", requires=["toolchain"])
+def stress(session: nox.Session) -> None:
+    """Kill, damage, fuzz and race the store; search the protocol's model; run the second reader."""
+    zig_build(session, "stress")
     run_in_toolchain(session, "native/test/protocol_model.py")
     run_in_toolchain(session, "native/test/annotate.py")
 
