@@ -261,7 +261,11 @@ fn addZstd(b: *std.Build, target: std.Build.ResolvedTarget) *std.Build.Step.Comp
     module.addCSourceFiles(.{
         .root = source.path(b, "lib"),
         .files = &zstd_files,
-        .flags = &.{ "-std=c11", "-fvisibility=hidden" },
+        // Sections let the linker drop what nobody calls: musl before 1.2.3 has no qsort_r.
+        .flags = if (target.result.abi.isMusl())
+            &.{ "-std=c11", "-fvisibility=hidden", "-ffunction-sections" }
+        else
+            &.{ "-std=c11", "-fvisibility=hidden" },
     });
     return b.addLibrary(.{ .name = "zstd_private", .linkage = .static, .root_module = module });
 }

@@ -30,6 +30,9 @@ _SYSTEM_LIBRARIES = re.compile(
     re.IGNORECASE,
 )
 _GLIBC_MAX = (2, 17)
+# musl has no versions of symbols. Of these it has the first only as of 1.2.3 and the second of
+# 1.2.5, and names that end in 64 not for programs that are linked with the library.
+_NOT_IN_MUSL = re.compile(r"qsort_r|statx|\w+64")
 
 # What linkers export on their own from every macOS and Windows library.
 _LINKER_SYMBOLS = {"_mh_dylib_header", "__dso_handle", "_DllMainCRTStartup"}
@@ -146,7 +149,7 @@ def _check_library(package: str, content: bytes, name: str, tag: str) -> int:
     needed = {str(getattr(library, "name", library)) for library in binary.libraries}
     if isinstance(binary, lief.ELF.Binary):
         exported = {str(symbol.name) for symbol in binary.exported_symbols}
-        _check_elf(binary, name)
+        _check_elf(binary, name, tag)
     elif isinstance(binary, lief.MachO.Binary):
         exported = {str(symbol.name).removeprefix("_") for symbol in binary.exported_symbols}
         own = f"@rpath/{Path(name).name}"
@@ -168,7 +171,7 @@ def _check_library(package: str, content: bytes, name: str, tag: str) -> int:
     return len(exported)
 
 
-def _check_elf(binary: lief.ELF.Binary, name: str) -> None:
+def _check_elf(binary: lief.ELF.Binary, name: str, tag: str) -> None:
     soname = binary.get(lief.ELF.DynamicEntry.TAG.SONAME)
     assert isinstance(soname, lief.ELF.DynamicSharedObject), f"{name} has no SONAME"
     assert soname.name == Path(name).name, f"{name} has the SONAME {soname.name}"
@@ -180,6 +183,11 @@ def _check_elf(binary: lief.ELF.Binary, name: str) -> None:
     numbers = {v: tuple(map(int, re.findall(r"\d+", v))) for v in versions if "GLIBC_" in v}
     newer = sorted(version for version, number in numbers.items() if number > _GLIBC_MAX)
     assert not newer, f"{name} needs symbols of {newer}"
+    if tag.startswith("musllinux"):
+        symbols = {str(symbol.name) for symbol in binary.imported_symbols}
+        missing = sorted(symbol for symbol in symbols if _NOT_IN_MUSL.fullmatch(symbol))
+        assert symbols, f"{name} imports nothing"
+        assert not missing, f"{name} of {tag} needs {missing}, which musl does not always have"
 
 
 def _check_same(wheel: Path, other: Path) -> None:

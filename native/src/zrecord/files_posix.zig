@@ -4,19 +4,24 @@ const std = @import("std");
 const builtin = @import("builtin");
 const files = @import("files.zig");
 
+const assert = std.debug.assert;
 const c = std.c;
 const linux = std.os.linux;
 const on_linux = builtin.os.tag == .linux;
 const Error = files.Error;
 const Name = files.Name;
 
-const openat = if (on_linux) c.openat64 else c.openat;
-const pread = if (on_linux) c.pread64 else c.pread;
-const pwrite = if (on_linux) c.pwrite64 else c.pwrite;
-const pwritev = if (on_linux) c.pwritev64 else c.pwritev;
-const ftruncate = if (on_linux) c.ftruncate64 else c.ftruncate;
-const mmap = if (on_linux) c.mmap64 else c.mmap;
-extern "c" fn posix_fadvise64(fd: c_int, offset: i64, size: i64, advice: c_int) c_int;
+// Offsets have 64 bits on every platform of the table, so the plain names do. musl knows the names
+// that end in 64 when it loads a library, and refuses them when a program is linked.
+const openat = c.openat;
+const pread = c.pread;
+const pwrite = c.pwrite;
+const pwritev = c.pwritev;
+const ftruncate = c.ftruncate;
+const mmap = c.mmap;
+comptime {
+    assert(@sizeOf(c.off_t) == 8 and @sizeOf(usize) == 8);
+}
 extern "c" fn posix_fadvise(fd: c_int, offset: i64, size: i64, advice: c_int) c_int;
 extern "c" fn arc4random_buf(target: [*]u8, size: usize) void;
 
@@ -250,8 +255,7 @@ pub const Files = struct {
     pub fn willNeed(self: *Files, file: File, offset: u64, extent: u64) void {
         _ = self;
         if (!on_linux) return;
-        const advise = if (builtin.abi.isMusl()) posix_fadvise else posix_fadvise64;
-        _ = advise(file, @intCast(offset), @intCast(extent), 3);
+        _ = posix_fadvise(file, @intCast(offset), @intCast(extent), 3);
     }
 
     pub fn processId(self: *Files) u64 {
