@@ -148,7 +148,7 @@ def _check_library(package: str, content: bytes, name: str, tag: str) -> int:
     assert binary is not None, f"{name} is not a library that can be read"
     needed = {str(getattr(library, "name", library)) for library in binary.libraries}
     if isinstance(binary, lief.ELF.Binary):
-        exported = {str(symbol.name) for symbol in binary.exported_symbols}
+        exported = {str(s.name) for s in binary.dynamic_symbols if s.name and s.shndx != 0}
         _check_elf(binary, name, tag)
     elif isinstance(binary, lief.MachO.Binary):
         exported = {str(symbol.name).removeprefix("_") for symbol in binary.exported_symbols}
@@ -184,7 +184,7 @@ def _check_elf(binary: lief.ELF.Binary, name: str, tag: str) -> None:
     newer = sorted(version for version, number in numbers.items() if number > _GLIBC_MAX)
     assert not newer, f"{name} needs symbols of {newer}"
     if tag.startswith("musllinux"):
-        symbols = {str(symbol.name) for symbol in binary.imported_symbols}
+        symbols = {str(symbol.name) for symbol in binary.dynamic_symbols if symbol.shndx == 0}
         missing = sorted(symbol for symbol in symbols if _NOT_IN_MUSL.fullmatch(symbol))
         assert symbols, f"{name} imports nothing"
         assert not missing, f"{name} of {tag} needs {missing}, which musl does not always have"
