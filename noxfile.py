@@ -135,6 +135,15 @@ def test_loaderx(session: nox.Session) -> None:
     run_tests(session, "loaderx")
 
 
+@nox.session(python=PYTHONS[0], requires=["build"])
+@nox.parametrize("package", PACKAGES, ids=PACKAGES)
+def slow_paths(session: nox.Session, package: str) -> None:
+    """Test a package with the fast paths switched off: no mapping, one thread."""
+    install_wheels(session, *PACKAGES[: PACKAGES.index(package) + 1])
+    session.env.update(ZRECORD_MMAP="0", ZRECORD_NUM_THREADS="1")
+    run_tests(session, package)
+
+
 @nox.session(python=PYTHONS, requires=["build"])
 def interpreters(session: nox.Session) -> None:
     """Test what depends most on the interpreter, on every Python that is found."""
@@ -288,9 +297,9 @@ TESTS = [
     "lint", "typecheck", "test_native", f"test_zrecord-{FOUND[-1]}", f"test_loaderx-{FOUND[-1]}",
     "quickstart", "realdata", "docs",
 ]  # fmt: skip
-# All tests on the oldest Python too; on those between, what they may break.
-OLDEST = [f"{name}-{FOUND[0]}" for name in ("test_zrecord", "test_loaderx") if len(FOUND) > 1]
-MATRIX = [*OLDEST, "interpreters", "minimums", "stress", "rebuild"]
+# All tests on the oldest Python too, with the oldest requirements and without the fast paths; on
+# every Python, what that may break.
+MATRIX = ["minimums", "slow_paths", "interpreters", "stress", "rebuild"]
 
 
 @nox.session(venv_backend="none", requires=["build", *TESTS], default=False)

@@ -63,6 +63,7 @@ pub const Script = struct {
     codec: format.Codec = .raw,
     /// Whether the medium maps files.
     mappable: bool = false,
+    checksums: zrecord.engine.Checksums = .always,
 };
 
 /// Crash images that were opened, and the state that was found in each. Shared by scripts, so that

@@ -76,11 +76,14 @@ fn planOf(number: u64, buffer: *[16]Operation) Plan {
         }
     }
     plan.script.operations = buffer[0..14];
+    plan.script.checksums = random.enumValue(zrecord.engine.Checksums);
     return plan;
 }
 
 /// Runs one script; the violation's text if there is one.
 fn runScript(comptime Trial: type, plan: Plan, seen: *Seen, counts: *Counts, text: *[400]u8) !?[]const u8 {
+    trial.checksums = plan.script.checksums;
+    defer trial.checksums = .always;
     var search: crash_search.Search(Trial) = .init(gpa, seen, plan.script);
     defer search.deinit();
     _ = try search.run();

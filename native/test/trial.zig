@@ -29,6 +29,9 @@ pub const tiny: Limits = .{
 /// Shared content of records, as a trained dictionary would have.
 const dict = "zrecord test dictionary: 0123456789abcdef 0123456789abcdef 0123456789abcdef";
 
+/// How the stores of this thread check what they read.
+pub threadlocal var checksums: zrecord.engine.Checksums = .always;
+
 /// Where the last store of this thread that did not open failed.
 pub threadlocal var open_fault: Fault = .{};
 
@@ -49,7 +52,7 @@ pub fn Trial(comptime limits: Limits, comptime kind_given: format.Kind) type {
                 .mode = .create,
                 .kind = kind,
                 .codec = codec,
-                .checksums = .always,
+                .checksums = checksums,
                 .record_width = width,
                 .identity = "identity",
                 .dict = if (codec == .zstd_dict) dict else &.{},
@@ -57,11 +60,11 @@ pub fn Trial(comptime limits: Limits, comptime kind_given: format.Kind) type {
         }
 
         pub fn open(gpa: std.mem.Allocator, disk: *Disk) Error!*Self {
-            return start(gpa, disk, .{ .mode = .write, .checksums = .always });
+            return start(gpa, disk, .{ .mode = .write, .checksums = checksums });
         }
 
         pub fn openReader(gpa: std.mem.Allocator, disk: *Disk) Error!*Self {
-            return start(gpa, disk, .{ .mode = .read, .checksums = .always });
+            return start(gpa, disk, .{ .mode = .read, .checksums = checksums });
         }
 
         pub fn start(gpa: std.mem.Allocator, disk: *Disk, options: zrecord.store.Options) Error!*Self {

@@ -1,12 +1,15 @@
 //! The worker pool of the process: one for all stores, started when first needed, parked when idle.
 //!
 //! A call splits its work into blocks. The caller takes blocks itself from the first moment on and
-//! parked workers join as they wake; so a worker that comes late costs nothing, and the caller never
-//! waits for one that has not started. Protocol:
-//!   1. `run` links a job into the list and wakes workers, if the job is worth the price of waking.
+//! workers join as they come; so a worker that comes late costs nothing, and the caller never waits
+//! for one that has not started. Protocol:
+//!   1. `run` links a job into the list and wakes as many parked workers as the spinning ones are
+//!      too few.
 //!   2. Caller and workers claim block numbers from the job's counter until none is left.
 //!   3. The caller unlinks the job, so nobody can join any more, and waits until those who did have
 //!      left. A job lives on its caller's stack.
+//!   4. A worker that has left a job spins for a moment before it parks: waking a parked thread costs
+//!      tens of microseconds, and the next batch often follows at once.
 //! After fork the child has none of the threads: it starts a pool of its own.
 
 const std = @import("std");
@@ -32,8 +35,8 @@ const Job = struct {
     context: *anyopaque,
     block_count: usize,
     next: std.atomic.Value(usize) = .init(0),
-    /// Workers inside this job; guarded by the pool's mutex.
-    joined: u32 = 0,
+    /// Workers inside this job; changed under the pool's mutex.
+    joined: std.atomic.Value(u32) = .init(0),
     join_max: u32,
     link: std.DoublyLinkedList.Node = .{},
 
@@ -52,7 +55,10 @@ const Pool = struct {
     worker_left: locks.Condition = .init,
     jobs: std.DoublyLinkedList = .{},
     worker_count: u32 = 0,
-    idle_count: u32 = 0,
+    spinning_count: u32 = 0,
+    parked_count: u32 = 0,
+    /// Jobs so far: what a spinning worker watches.
+    arrivals: std.atomic.Value(u32) = .init(0),
 };
 
 var pool: Pool = .{};
@@ -62,6 +68,9 @@ var owner: u64 = 0;
 const owner_changing = std.math.maxInt(u64);
 
 const worker_stack_size = 512 << 10;
+
+/// Looks at a word that another thread will change, with a pause after each: some tens of microseconds.
+const spin_count = 1000;
 
 /// Calls work(context, block) for each block once, on up to `threads` threads, the caller among
 /// them. Returns when all are done.
@@ -87,19 +96,25 @@ pub fn run(medium: anytype, threads: u32, block_count: usize, context: anytype, 
 
     pool.mutex.lock();
     pool.jobs.append(&job.link);
+    _ = pool.arrivals.fetchAdd(1, .monotonic);
     while (pool.worker_count < wanted - 1) {
         const thread = std.Thread.spawn(.{ .stack_size = worker_stack_size }, worker, .{}) catch break;
         thread.detach();
         pool.worker_count += 1;
     }
-    for (0..@min(pool.idle_count, wanted - 1)) |_| pool.work_arrived.signal();
+    for (0..@min(pool.parked_count, wanted - 1 -| pool.spinning_count)) |_| pool.work_arrived.signal();
     pool.mutex.unlock();
 
     job.drain();
 
     pool.mutex.lock();
     pool.jobs.remove(&job.link);
-    while (job.joined > 0) pool.worker_left.wait(&pool.mutex);
+    if (job.joined.load(.monotonic) > 0) {
+        pool.mutex.unlock();
+        spinWhile(&job.joined, null);
+        pool.mutex.lock();
+    }
+    while (job.joined.load(.monotonic) > 0) pool.worker_left.wait(&pool.mutex);
     pool.mutex.unlock();
 }
 
@@ -124,18 +139,35 @@ fn own(process: u64) void {
 fn worker() void {
     pool.mutex.lock();
     while (true) {
-        const job = joinable() orelse {
-            pool.idle_count += 1;
+        const job = joinable() orelse joinable: {
+            const arrivals = pool.arrivals.load(.monotonic);
+            pool.spinning_count += 1;
+            pool.mutex.unlock();
+            spinWhile(&pool.arrivals, arrivals);
+            pool.mutex.lock();
+            pool.spinning_count -= 1;
+            break :joinable joinable();
+        } orelse {
+            pool.parked_count += 1;
             pool.work_arrived.wait(&pool.mutex);
-            pool.idle_count -= 1;
+            pool.parked_count -= 1;
             continue;
         };
-        job.joined += 1;
+        _ = job.joined.fetchAdd(1, .monotonic);
         pool.mutex.unlock();
         job.drain();
         pool.mutex.lock();
-        job.joined -= 1;
-        if (job.joined == 0) pool.worker_left.broadcast();
+        // Under the mutex: the caller cannot be gone before the broadcast.
+        if (job.joined.fetchSub(1, .release) == 1) pool.worker_left.broadcast();
+    }
+}
+
+/// Returns when the word is no longer `value` (null: when it is zero), or after a moment.
+fn spinWhile(word: *const std.atomic.Value(u32), value: ?u32) void {
+    for (0..spin_count) |_| {
+        const now = word.load(.acquire);
+        if (if (value) |old| now != old else now == 0) return;
+        std.atomic.spinLoopHint();
     }
 }
 
@@ -143,7 +175,7 @@ fn joinable() ?*Job {
     var node = pool.jobs.first;
     while (node) |link| : (node = link.next) {
         const job: *Job = @fieldParentPtr("link", link);
-        if (job.joined < job.join_max and job.next.load(.monotonic) < job.block_count) return job;
+        if (job.joined.load(.monotonic) < job.join_max and job.next.load(.monotonic) < job.block_count) return job;
     }
     return null;
 }
