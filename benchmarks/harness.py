@@ -1,9 +1,10 @@
 """The method of every benchmark here.
 
 All contenders of a question get the same data and the same random plan. Each batch that will be
-timed is first compared with the source: kind, dtype, shape, order and values. Then the contenders
-take turns in one process, round after round, each round in another order, and the figure is a ratio
-of medians: machines are shared, and an absolute number does not stay.
+timed is first compared with the source: kind, dtype, shape, order and values; of results that do
+not follow the plan some are (`Contender.checked_max`). Then the contenders take turns in one
+process, round after round, each round in another order, and the figure is a ratio of medians:
+machines are shared, and an absolute number does not stay.
 
 A contender that is too slow for the whole plan in one round takes the plan's next part instead, and
 the result says how many batches a round had.
@@ -408,7 +409,7 @@ def _validate(
     rounds: int,
     round_seconds: float,
 ) -> int:
-    """Check all batches that will be timed; return how many a round takes."""
+    """Check batches that will be timed; return how many a round takes."""
     contender.prepare()
     _check(contender, plans[0], check)
     # The best of several tries: the first one meets cold memory, another may be disturbed.
