@@ -1,10 +1,10 @@
-"""The Sphinx directive `figures`: what test programmes reported, out of figures.json.
+"""The Sphinx directive `figures`: what test programs reported, out of figures.json.
 
     ```{figures}
     crash states: what is tested, in words
     ```
 
-A programme that figures.json does not have is a warning, and so an error: the pages name no figure
+A program that figures.json does not have is a warning, and so an error: the pages name no figure
 that was not recorded (record_figures.py) from a run.
 """
 
@@ -21,7 +21,7 @@ from sphinx.util.logging import getLogger
 
 SOURCE = Path(__file__).resolve().parent / "figures.json"
 HEADINGS = (
-    "programme",
+    "program",
     "what it does",
     "its last recorded run",
     "failed",
@@ -30,7 +30,7 @@ HEADINGS = (
 
 
 class Figures(Directive):
-    """Draw a table of the programmes that the content names, one a line."""
+    """Draw a table of the programs that the content names, one a line."""
 
     has_content = True
 

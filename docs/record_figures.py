@@ -1,8 +1,8 @@
-"""Keeps what test programmes report, for the pages: figures.json.
+"""Keeps what test programs report, for the pages: figures.json.
 
     nox -s crash 2>&1 | python docs/record_figures.py [REVISION]
 
-A programme reports its counts and its verdict on lines of their own, after its title::
+A program reports its counts and its verdict on lines of their own, after its title::
 
     store fuzz: 2000 rounds, 500000 operations
     store fuzz: 2000 passed, 0 failed

@@ -1,4 +1,4 @@
-"""The figures of test programmes: what is read from their output, and what the pages hold."""
+"""The figures of test programs: what is read from their output, and what the pages hold."""
 
 from __future__ import annotations
 
