@@ -137,7 +137,13 @@ class RaggedBatch:
         return self.offsets.astype(np.int32)
 
     def to_list(self) -> list[npt.NDArray[Any]]:
-        """Return each record as a view of `values`, in its own shape."""
+        """Return the records one by one.
+
+        Returns
+        -------
+        list of ndarray
+            Views of `values`, each in its record's shape.
+        """
         values = self.values
         ends = self.offsets.tolist()
         if self._all_flat():

@@ -45,10 +45,14 @@ class DenseStore(_Store["npt.NDArray[Any]"]):
         If nothing is there and no dtype was given.
     FileExistsError
         If ``mode="x"`` finds something.
+    TypeError
+        If the dtype is none that a store can hold, or creating lacks dtype or item_shape.
     ValueError
         If the store is of another kind, dtype, item_shape or codec than asked for.
     UnsupportedFormat
         If the folder holds something else, or a format of another version.
+    CorruptStore
+        If the store's header, table or dictionary is damaged.
     StoreBusy
         If another handle writes to the store.
 
@@ -150,10 +154,6 @@ class DenseStore(_Store["npt.NDArray[Any]"]):
         self._handle.dense_gather(rows, out)
         return out
 
-    def __getitems__(self, indices: RecordSet) -> npt.NDArray[Any]:
-        """Return a set of records: `gather` under the name that torch's data loader calls."""
-        return self.gather(indices)
-
     def append(self, records: npt.ArrayLike) -> int:
         """Append records, all or nothing.
 
@@ -174,6 +174,8 @@ class DenseStore(_Store["npt.NDArray[Any]"]):
             If `records` is not an array or has another dtype: nothing is cast.
         ValueError
             If the shape is another one.
+        ReadOnlyStore
+            If the store is open with ``mode="r"``.
         OSError
             If the disk is full or fails. The store is as before.
 

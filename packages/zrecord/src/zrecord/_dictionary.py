@@ -65,6 +65,10 @@ def train_dict(
         If there are too few samples, or too small ones.
     TypeError
         If `source` does not consist of arrays or bytes.
+    ValueError
+        If there is no such tier.
+    OSError
+        If `path` cannot be written.
 
     Notes
     -----

@@ -434,15 +434,14 @@ class Handle:
                 raise self._index_fail(status, indices)
             return int(count[0])
 
-    def compact(self, progress: Progress | None) -> bool:
-        """Reclaim space; return False if the callback stopped it."""
+    def compact(self, progress: Progress | None) -> None:
+        """Reclaim space, until all is or the callback stops it."""
         with self._writing("compact"):
             report = _Callback(progress)
             status = lib.zr_store_compact(self._store, report.native, ffi.NULL, _scratch.error)
             report.reraise()
             if status and status != lib.ZR_CANCELLED:
                 raise self._fail(status)
-            return not status
 
     def verify(self, progress: Progress | None) -> Scan:
         """Read and check everything."""

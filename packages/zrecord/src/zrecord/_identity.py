@@ -80,15 +80,9 @@ def as_item_shape(item_shape: Any, dtype: np.dtype[Any] | None) -> tuple[int, ..
         If a dimension is less than 1, or the record too large.
     """
     try:
-        dims: tuple[Any, ...]
-        if item_shape is None:
-            dims = ()
-        elif isinstance(item_shape, (tuple, list, np.ndarray)) or not hasattr(
-            item_shape, "__index__"
-        ):
-            dims = tuple(item_shape)
-        else:
-            dims = (item_shape,)
+        # An array has an __index__ too, for the case that it holds one number.
+        one = hasattr(item_shape, "__index__") and not isinstance(item_shape, np.ndarray)
+        dims: tuple[Any, ...] = (item_shape,) if one else tuple(item_shape)
         if any(isinstance(n, (bool, np.bool_)) for n in dims):
             raise TypeError
         shape = tuple(operator.index(n) for n in dims)

@@ -17,11 +17,11 @@ import numpy as np
 from ._handle import Handle, Info, encode_path, last_failure, peek
 from ._identity import as_dtype, as_item_shape, decode, encode, same_dtype
 from ._native import lib
+from ._status import KIND_NAMES
 from .errors import CorruptStore
 
 CODECS = {"raw": lib.ZR_RAW, "zstd": lib.ZR_ZSTD, "zstd_dict": lib.ZR_ZSTD_DICT}
 CODEC_NAMES = {number: name for name, number in CODECS.items()}
-KIND_NAMES = {lib.ZR_DENSE: "dense", lib.ZR_RAGGED: "ragged"}
 _CHECKSUMS = {
     None: lib.ZR_CHECK_DEFAULT,
     "always": lib.ZR_CHECK_ALWAYS,

@@ -48,10 +48,14 @@ class RaggedStore(_Store["list[npt.NDArray[Any]]"]):
         If nothing is there and no dtype was given.
     FileExistsError
         If ``mode="x"`` finds something.
+    TypeError
+        If the dtype is none that a store can hold, or creating lacks it.
     ValueError
         If the store is of another kind, dtype or codec than asked for.
     UnsupportedFormat
         If the folder holds something else, or a format of another version.
+    CorruptStore
+        If the store's header, table or dictionary is damaged.
     StoreBusy
         If another handle writes to the store.
 
@@ -134,10 +138,6 @@ class RaggedStore(_Store["list[npt.NDArray[Any]]"]):
         """
         return self.gather_packed(indices).to_list()
 
-    def __getitems__(self, indices: RecordSet) -> list[npt.NDArray[Any]]:
-        """Return a set of records: `gather` under the name that torch's data loader calls."""
-        return self.gather(indices)
-
     def gather_packed(self, indices: RecordSet, out: npt.NDArray[Any] | None = None) -> RaggedBatch:
         """Return a set of records one behind the other, without an object for each.
 
@@ -191,6 +191,13 @@ class RaggedStore(_Store["list[npt.NDArray[Any]]"]):
         -------
         ndarray
             1-D, int64: the product of each record's shape.
+
+        Raises
+        ------
+        TypeError
+            If `indices` is one int, or names no records.
+        RecordIndexError
+            If an index is out of range, or not of one dimension.
         """
         if indices is None:
             return self._handle.ragged_lengths_between(0, len(self))
@@ -218,6 +225,8 @@ class RaggedStore(_Store["list[npt.NDArray[Any]]"]):
             If a record has another dtype or is not an array, or `records` is one record.
         ValueError
             If a record has zero bytes, or 2^31 and more. The message names its position.
+        ReadOnlyStore
+            If the store is open with ``mode="r"``.
         OSError
             If the disk is full or fails.
 

@@ -24,7 +24,7 @@ from .errors import (
 
 _NO_RECORD = 2**64 - 1
 FORMAT_VERSION = 5
-_KINDS = {lib.ZR_DENSE: "dense", lib.ZR_RAGGED: "ragged"}
+KIND_NAMES = {lib.ZR_DENSE: "dense", lib.ZR_RAGGED: "ragged"}
 _FILES = {
     lib.ZR_FILE_STORE: "store.zr",
     lib.ZR_FILE_META: "meta.zr",
@@ -98,7 +98,7 @@ _FAILURES: dict[int, Callable[[Any, str], Exception]] = {
     ),
     lib.ZR_INDEX_OUT_OF_RANGE: _index_out_of_range,
     lib.ZR_WRONG_KIND: lambda e, p: ValueError(
-        f"{p} is a {_KINDS.get(e.found, 'different')} store; open it with the other class"
+        f"{p} is a {KIND_NAMES.get(e.found, 'different')} store; open it with the other class"
     ),
     lib.ZR_IDENTITY_MISMATCH: lambda e, p: ValueError(
         f"{p} holds another kind, dtype, item_shape or codec than asked for"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ._handle import Progress
 from ._identity import unpack
-from ._index import Indices, any_set, single
+from ._index import Indices, RecordSet, any_set, single
 from ._opening import CODEC_NAMES, open_store, request
 
 # One native call appends at most this much, so that memory stays bounded for any input.
@@ -165,7 +165,7 @@ class _Store(ABC, Generic[_Set]):
         position = index if type(index) is int else single(index)
         return self.gather(index) if position is None else self._read_one(position)
 
-    def __getitems__(self, indices: Any) -> _Set:
+    def __getitems__(self, indices: RecordSet) -> _Set:
         """Return a set of records: `gather` under the name that torch's data loader calls."""
         return self.gather(indices)
 
@@ -193,6 +193,13 @@ class _Store(ABC, Generic[_Set]):
         -------
         int
             The number of records now.
+
+        Raises
+        ------
+        StoreClosed
+            After `close`.
+        CorruptStore
+            If what was committed since cannot be read.
         """
         return self._handle.refresh()
 
@@ -204,6 +211,11 @@ class _Store(ABC, Generic[_Set]):
         dict
             ``records``; ``live_bytes`` of stored records; ``chunk_bytes`` that the chunk files
             take; ``reclaimable``, what `compact` would give back.
+
+        Raises
+        ------
+        StoreClosed
+            After `close`.
         """
         records, live, chunk = self._handle.stats()
         return {
@@ -226,6 +238,11 @@ class _Store(ABC, Generic[_Set]):
         -------
         VerifyReport
             With ``ok`` False if anything is damaged or the scan was stopped.
+
+        Raises
+        ------
+        StoreClosed
+            After `close`.
         """
         scan = self._handle.verify(progress)
         notes = []
@@ -243,6 +260,8 @@ class _Store(ABC, Generic[_Set]):
 
         Raises
         ------
+        ReadOnlyStore
+            If the store is open with ``mode="r"``.
         OSError
             If the system could not write them; afterwards this handle only reads.
         """
@@ -268,8 +287,12 @@ class _Store(ABC, Generic[_Set]):
         ------
         RecordIndexError
             If an index is out of range; nothing is deleted then.
+        ReadOnlyStore
+            If the store is open with ``mode="r"``.
         StoreBusy
             If other readers have the store open.
+        OSError
+            If the system could not write; afterwards this handle may only read.
         """
         indices: Indices = any_set(idx, self._length, self._path)
         return self._handle.delete(indices)
@@ -285,8 +308,14 @@ class _Store(ABC, Generic[_Set]):
 
         Raises
         ------
+        ReadOnlyStore
+            If the store is open with ``mode="r"``.
         StoreBusy
             If there is something to do and other readers have the store open.
+        CorruptRecord
+            If a record that has to move does not have its checksum. It stays where it is.
+        OSError
+            If the system could not write; afterwards this handle may only read.
         """
         self._handle.compact(progress)
 

@@ -1,6 +1,7 @@
 """The command line: ``zrecord`` and ``python -m zrecord``.
 
-Exit codes: 0 for success, 1 where damage was found, 2 for wrong usage and for what cannot be read.
+Exit codes: 0 for success, 1 where damage was found, 2 for wrong usage and for what cannot be read,
+130 where Ctrl-C stopped the work.
 Results go to standard output, messages and progress to standard error. Commands that make a store
 or a file make it under another name first, so that a failure leaves nothing behind.
 """
@@ -25,13 +26,11 @@ import numpy as np
 from ._dense import DenseStore
 from ._dictionary import DICT_TIERS, train_dict
 from ._identity import describe
-from ._numpy_files import export_file, import_file
+from ._numpy_files import AnyStore, export_file, import_file
 from ._opening import CODECS, stored_kind
 from ._progress import ProgressLine
 from ._ragged import RaggedStore
 from .errors import CorruptRecord, ZrecordError
-
-AnyStore = DenseStore | RaggedStore
 
 _OK, _FINDING, _UNREADABLE = 0, 1, 2
 _INTERRUPTED = 130
@@ -50,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit code: 0, 1 (damage found) or 2 (wrong usage, or unreadable).
+        The exit code: 0, 1 (damage found), 2 (wrong usage, or unreadable) or 130 (stopped).
     """
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command

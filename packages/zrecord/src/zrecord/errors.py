@@ -79,12 +79,12 @@ class CorruptRecord(CorruptStore):
     message : str
         The sentence to show.
     index : int
-        The record's index in the store.
+        The record's index in the store; -1 where it is not known.
 
     Attributes
     ----------
     index : int
-        The record's index in the store.
+        The record's index in the store; -1 where it is not known.
     """
 
     def __init__(self, message: str, index: int = -1) -> None:
