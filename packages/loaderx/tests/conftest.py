@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -69,6 +70,11 @@ def bounded() -> Callable[..., Any]:
         return outcome["result"]
 
     return call
+
+
+def pytest_configure() -> None:
+    """Give scripts the usual interrupt: a shell lets what it runs in the background ignore it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
