@@ -22,6 +22,8 @@ SCRIPT_SECONDS = 60
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell lets what it runs in the background ignore interrupts, and so do its children then.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "thread_unsafe(reason): not for pytest-run-parallel")
     for warning in ("PytestUnhandledThreadExceptionWarning", "PytestUnraisableExceptionWarning"):
         config.addinivalue_line("filterwarnings", f"error::pytest.{warning}")
@@ -70,11 +72,6 @@ def bounded() -> Callable[..., Any]:
         return outcome["result"]
 
     return call
-
-
-def pytest_configure() -> None:
-    """Give scripts the usual interrupt: a shell lets what it runs in the background ignore it."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
