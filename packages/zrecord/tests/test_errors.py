@@ -90,8 +90,10 @@ def test_a_damaged_record_names_file_record_expected_and_found():
     error.offset, error.expected, error.found = 4096, 0xABC, 0xDEF
     made = _status.failure(error.status, error, "the/path")
     assert made.index == 42
-    for part in ("the/path", "record 42", "7.chunk", "offset 4096", "0abc", "0def"):
+    for part in ("the/path", "record 42", "7.chunk", "offset 4096", "0xabc", "0xdef"):
         assert part in str(made)
+    error.offset = 0
+    assert "offset" not in str(_status.failure(error.status, error, "the/path"))
 
 
 @pytest.mark.parametrize("close", ["close", "with", "twice"])

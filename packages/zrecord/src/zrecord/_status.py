@@ -43,15 +43,19 @@ def _file(error: Any, path: str) -> str:
     return path if name is None else os.path.join(path, name.format(error.file_id))
 
 
+def _offset(error: Any) -> str:
+    """Say where in its file a failure lies; the library gives 0 where it does not know."""
+    return f" at offset {error.offset}" if error.offset else ""
+
+
 def record_reason(error: Any) -> str:
     """Say why one record is damaged, for `VerifyReport` and `CorruptRecord` alike."""
-    name = _FILES.get(error.file_kind, "the store").format(error.file_id)
+    place = _FILES.get(error.file_kind, "the store").format(error.file_id) + _offset(error)
     if error.status == lib.ZR_OS_ERROR:
-        return f"{name} cannot be read at offset {error.offset}: {os.strerror(error.os_errno)}"
-    reason = f"{name}, offset {error.offset}"
+        return f"{place} cannot be read: {os.strerror(error.os_errno)}"
     if error.expected != error.found:
-        return f"{reason}: checksum {error.found:016x} found, {error.expected:016x} expected"
-    return f"{reason}: the record's location or stored form is not valid"
+        return f"{place}: checksum or size {error.found:#x} found, {error.expected:#x} expected"
+    return f"{place}: the file is missing, or the record's location or stored form is not valid"
 
 
 def _index_out_of_range(error: Any, path: str) -> Exception:
@@ -76,8 +80,7 @@ def _corrupt_store(error: Any, path: str) -> Exception:
     if error.expected != error.found:
         detail = f", expected {error.expected:#x}, found {error.found:#x}"
     return CorruptStore(
-        f"{_file(error, path)} is damaged at offset {error.offset}{detail}; "
-        "restore the store from a copy"
+        f"{_file(error, path)} is damaged{_offset(error)}{detail}; restore the store from a copy"
     )
 
 
