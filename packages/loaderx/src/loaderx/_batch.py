@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from loaderx._cover import Cover
 from loaderx._prefetch import Made, Progress
 from loaderx._stream import Source
 from loaderx.zsampler import Sampler
@@ -65,8 +66,6 @@ class StepInfo:
 class Endless:
     """The stream of steps without end that a sampler defines."""
 
-    tag = TAG_STREAM
-
     def __init__(self, sampler: Any, length: int) -> None:
         self._at = sampler.at
         # Another object than our Sampler is not trusted: a negative index would wrap silently.
@@ -96,38 +95,6 @@ class Endless:
     def position(self, step: int) -> int:
         """Return the global position of the first record of the step."""
         return step * self._global_batch + self._offset
-
-
-class Cover:
-    """One rank's share of a finite pass over every record, in ascending order, each exactly once.
-
-    Full global batches are split as the sampler splits them. The last one is split evenly in rank
-    order: sizes differ by one at most, so that every rank has the same number of batches.
-    """
-
-    tag = TAG_ONCE
-
-    def __init__(self, length: int, batch_size: int, rank: int, world_size: int) -> None:
-        self._batch_size = batch_size
-        self._rank = rank
-        self._world_size = world_size
-        self._full, self._rest = divmod(length, batch_size * world_size)
-        self.steps = self._full + (self._rest > 0)
-
-    def _bounds(self, step: int) -> tuple[int, int]:
-        first = step * self._batch_size * self._world_size
-        if step < self._full:
-            start = first + self._rank * self._batch_size
-            return start, start + self._batch_size
-        share, longer = divmod(self._rest, self._world_size)
-        start = first + self._rank * share + min(self._rank, longer)
-        return start, start + share + (self._rank < longer)
-
-    def indices(self, step: int) -> np.ndarray:
-        return np.arange(*self._bounds(step), dtype=np.uint64)
-
-    def position(self, step: int) -> int:
-        return self._bounds(step)[0]
 
 
 class Assembly:
@@ -172,7 +139,8 @@ class Assembly:
                 return batch, len(indices), nbytes, gathered - started, 0.0
             progress.stage = self._transform_label
             if self._wants_info:
-                key = (self._seed, course.tag, course.position(step))
+                tag = TAG_ONCE if isinstance(course, Cover) else TAG_STREAM
+                key = (self._seed, tag, course.position(step))
                 batch = self._transform(batch, info=StepInfo(step, indices, key))
             else:
                 batch = self._transform(batch)

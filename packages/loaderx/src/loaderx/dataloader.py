@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from loaderx._batch import Assembly, Cover, Endless, StepInfo
+from loaderx._batch import Assembly, Endless, StepInfo
+from loaderx._cover import Cover
 from loaderx._prefetch import Answer, Failure, Ring, Run
 from loaderx._stream import open_sources
 from loaderx.errors import LoaderClosed, LoaderxError, StateMismatch
@@ -268,11 +269,43 @@ class DataLoader:
             raise
 
     def take(self, k: int) -> _Take:
-        """Return a sized iterable of the next `k` batches; each iteration takes `k` more."""
+        """Return the next `k` batches; each iteration takes `k` more.
+
+        Parameters
+        ----------
+        k : int
+            How many batches, 0 or more.
+
+        Returns
+        -------
+        iterable
+            With a length. What its iteration raises is what ``next`` raises.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `k` is no integer, or negative.
+        """
         return _Take(self, _integer("k", k, 0))
 
     def epochs(self, n: int) -> _Take:
-        """Return a sized iterable of ``n * steps_per_cycle`` batches from the current step."""
+        """Return the batches of `n` cycles: the next ``n * steps_per_cycle``, as `take` does.
+
+        Parameters
+        ----------
+        n : int
+            How many cycles, 0 or more.
+
+        Returns
+        -------
+        iterable
+            With a length.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `n` is no integer, or negative.
+        """
         return _Take(self, _integer("n", n, 0) * self.steps_per_cycle)
 
     def once(self) -> Iterator[Any]:
@@ -287,12 +320,19 @@ class DataLoader:
         ``next(loader)``, `seek`, `load_state_dict` and another `once` end the pass: its iterator
         then raises `LoaderxError`.
 
+        Returns
+        -------
+        iterator
+            Of batches as ``next`` returns them.
+
         Raises
         ------
         TypeError
             If a `sampler` was given that has no ``batch_size``.
         LoaderClosed
             If the loader is closed.
+        LoaderxError
+            In a forked child.
         """
         batch_size = getattr(self._sampler, "batch_size", None)
         if batch_size is None:
@@ -327,7 +367,18 @@ class DataLoader:
         return int(self._sampler.steps_per_cycle)
 
     def tell(self) -> int:
-        """Return the step that ``next`` will deliver, or at which it raises."""
+        """Return the step that ``next`` will deliver, or at which it raises.
+
+        Returns
+        -------
+        int
+            0 or more.
+
+        Raises
+        ------
+        LoaderxError
+            In a forked child.
+        """
         self._ring.check_process()
         with self._ring.lock:
             return self._stream.position()
@@ -337,6 +388,20 @@ class DataLoader:
 
         A trainer that reads one batch ahead of the one it has trained on saves
         ``loader.tell() - 1`` and seeks there.
+
+        Parameters
+        ----------
+        step : int
+            0 to 2**63 - 1.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `step` is no integer, or out of range.
+        LoaderClosed
+            If the loader is closed.
+        LoaderxError
+            In a forked child.
         """
         step = _step("step", step)
         with self._entered():
@@ -360,6 +425,16 @@ class DataLoader:
         It carries the sampler's state, a fingerprint of each stream and a hash of the subset. It
         holds the global batch and not the rank's, so one rank's state serves all, and any world
         size with the same global batch. Batches that are merely prefetched do not count.
+
+        Returns
+        -------
+        dict
+            ``version``, ``step``, ``sampler``, ``streams`` and ``subset``.
+
+        Raises
+        ------
+        LoaderxError
+            In a forked child.
         """
         self._ring.check_process()
         with self._ring.lock:
@@ -398,6 +473,10 @@ class DataLoader:
             The loader is unchanged.
         TypeError, ValueError
             If `state` is not a loader's state.
+        LoaderClosed
+            If the loader is closed.
+        LoaderxError
+            In a forked child.
         """
         if not isinstance(state, Mapping):
             raise TypeError(f"state must be a dict from state_dict(), got {type(state).__name__}")
@@ -461,6 +540,11 @@ class DataLoader:
             threads; ``ready``, batches that wait for the consumer now; ``bottleneck``:
             ``"consumer"`` if it waited for less than half of the time, else ``"gather"`` or
             ``"transform"``, whichever took longer.
+
+        Raises
+        ------
+        LoaderxError
+            In a forked child.
         """
         ring = self._ring
         ring.check_process()

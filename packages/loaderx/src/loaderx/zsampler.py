@@ -74,6 +74,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loaderx import _native
+from loaderx._cover import Cover
 from loaderx.errors import StateMismatch
 
 __all__ = ["Sampler"]
@@ -299,8 +300,24 @@ class Sampler:
         Threads that share a sampler get each batch exactly once. A new array may be part of a
         greater one; no two batches overlap.
 
-        Parameters and errors are those of `at`. After step 2**64 - 1 there is nothing left:
-        `ValueError`.
+        Parameters
+        ----------
+        out : numpy.ndarray, optional
+            uint64, shape (batch_size,), C-contiguous, aligned and writable: receives the indices.
+
+        Returns
+        -------
+        numpy.ndarray
+            uint64, shape (batch_size,): `out`, or a new array.
+
+        Raises
+        ------
+        TypeError
+            If `out` is not an array of uint64.
+        ValueError
+            If `out` has another shape or layout, or after step 2**64 - 1: nothing is left then.
+        MemoryError
+            If there is no memory for the batch.
         """
         with self._lock:
             step = self._step
@@ -338,11 +355,30 @@ class Sampler:
         return self.next()
 
     def seek(self, step: int) -> None:
-        """Make `step` (0 to 2**64 - 1) the step of the next batch. The cost is constant."""
+        """Make `step` the step of the next batch. The cost is constant.
+
+        Parameters
+        ----------
+        step : int
+            0 to 2**64 - 1.
+
+        Raises
+        ------
+        TypeError
+            If `step` is not an integer.
+        ValueError
+            If `step` is out of range.
+        """
         self._set_step(_integer("step", step, 0, _native.STEP_MAX))
 
     def tell(self) -> int:
-        """Step of the next batch."""
+        """Step of the next batch.
+
+        Returns
+        -------
+        int
+            0 to 2**64; the last one after every batch was drawn.
+        """
         return self._step
 
     def _set_step(self, step: int) -> None:
@@ -365,22 +401,21 @@ class Sampler:
         numpy.ndarray
             uint64, shape (up to batch_size,).
         """
-        whole_steps, left = divmod(self._length, self.global_batch)
-        for step in range(whole_steps):
-            start = (step * self._world_size + self._rank) * self._batch_size
-            yield np.arange(start, start + self._batch_size, dtype=np.uint64)
-        if left:
-            share, longer_ranks = divmod(left, self._world_size)
-            start = whole_steps * self.global_batch
-            start += self._rank * share + min(self._rank, longer_ranks)
-            stop = start + share + (self._rank < longer_ranks)
-            yield np.arange(start, stop, dtype=np.uint64)
+        cover = Cover(self._length, self._batch_size, self._rank, self._world_size)
+        for step in range(cover.steps):
+            yield cover.indices(step)
 
     def state_dict(self) -> dict[str, Any]:
         """Position and identity, as a dict that JSON can hold.
 
         ``position`` counts the samples that all ranks have taken: a state may be loaded with
         another number of ranks if the global batch is the same.
+
+        Returns
+        -------
+        dict
+            ``version``, ``algorithm``, ``mode``, ``seed``, ``length``, ``global_batch``,
+            ``remainder``, ``weights`` (a hash, or None) and ``position``.
         """
         return {**self._identity(), "position": self._step * self.global_batch}
 
