@@ -136,12 +136,8 @@ fn describeFault(err: Error, fault: Fault) CError {
         .readers_lock => described.file_kind = 4,
         .journal => described.file_kind = 5,
         .dict => described.file_kind = 6,
-        .segment => |id| {
-            described.file_kind = 7;
-            described.file_id = id;
-        },
-        .chunk => |id| {
-            described.file_kind = 8;
+        .segment, .chunk => |id| {
+            described.file_kind = if (name == .segment) 7 else 8;
             described.file_id = id;
         },
     };

@@ -58,7 +58,7 @@ pub fn describe(gpa: std.mem.Allocator, medium: anytype, comptime limits: Limits
         },
         error.BadSum, error.BadField => return fault.corruptStore(.store, 0, 0),
     };
-    const meta = medium.open(.meta, .read) catch |err| return missing(fault, .meta, err);
+    const meta = medium.open(.meta, .read) catch |err| return fault.missing(.meta, err);
     defer medium.close(meta);
     const slots = try settledSlots(medium, meta, limits, fault);
     return .{
@@ -84,14 +84,6 @@ pub fn settledSlots(medium: anytype, meta: anytype, comptime limits: Limits, fau
             continue;
         };
     }
-}
-
-/// A file that a store always has.
-pub fn missing(fault: *Fault, name: files.Name, err: files.Error) Error {
-    return switch (err) {
-        error.FileNotFound, error.NotRegular => fault.corruptStore(name, 0, 0),
-        else => fault.in(name, err),
-    };
 }
 
 /// The header of format 4 has a magic of its own; anything else is not a store.

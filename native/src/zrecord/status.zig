@@ -131,6 +131,14 @@ pub const Fault = struct {
         return err;
     }
 
+    /// A file that a store always has could not be opened: without it the store is damaged.
+    pub fn missing(fault: *Fault, file: files.Name, err: files.Error) Error {
+        return switch (err) {
+            error.FileNotFound, error.NotRegular => fault.corruptStore(file, 0, 0),
+            else => fault.in(file, err),
+        };
+    }
+
     pub fn corruptStore(fault: *Fault, file: files.Name, expected: u64, found: u64) error{CorruptStore} {
         fault.* = .{ .file = file, .expected = expected, .found = found };
         return error.CorruptStore;

@@ -125,7 +125,7 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
         fn openEngine(store: *Self, comptime E: type, engine: *E, options: Options, writable: bool, fault: *Fault) Error!void {
             const medium = store.medium;
             const access: files.Access = if (writable) .write else .read;
-            const meta = medium.open(.meta, access) catch |err| return create_zig.missing(fault, .meta, err);
+            const meta = medium.open(.meta, access) catch |err| return fault.missing(.meta, err);
             const mapping = options.mapping and (writable or store.reader_locked);
             var initialised = false;
             errdefer if (!initialised) medium.close(meta);
@@ -164,7 +164,7 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
                 defer store.gpa.free(dict);
                 try engine.codecs.init(store.gpa, codec, dict, writable);
             } else try store.requireNoDict(fault);
-            engine.journal = medium.open(.journal, access) catch |err| return create_zig.missing(fault, .journal, err);
+            engine.journal = medium.open(.journal, access) catch |err| return fault.missing(.journal, err);
             try recovery.recover(engine, slots, OthersGone{ .store = store }, fault);
             const mapped_width = engine.width < gather_zig.positional_bytes_min;
             engine.regular = .init(E.kind == .dense and codec == .raw and mapped_width and engine.current.epoch == 0);
@@ -182,7 +182,7 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
         };
 
         fn readDict(store: *Self, slot: format.Slot, fault: *Fault) Error![]u8 {
-            const file = store.medium.open(.dict, .read) catch |err| return create_zig.missing(fault, .dict, err);
+            const file = store.medium.open(.dict, .read) catch |err| return fault.missing(.dict, err);
             defer store.medium.close(file);
             const size = store.medium.size(file) catch |err| return fault.in(.dict, err);
             if (size != slot.dict_size) return fault.corruptStore(.dict, slot.dict_size, size);
@@ -198,7 +198,7 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
         fn requireNoDict(store: *Self, fault: *Fault) Error!void {
             const file = store.medium.open(.dict, .read) catch |err| return switch (err) {
                 error.FileNotFound => {},
-                else => create_zig.missing(fault, .dict, err),
+                else => fault.missing(.dict, err),
             };
             store.medium.close(file);
             return fault.corruptStore(.dict, 0, 0);
@@ -208,7 +208,7 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
 
         fn lockWriter(store: *Self, fault: *Fault) Error!void {
             const medium = store.medium;
-            store.writer_lock = medium.open(.lock, .write) catch |err| return create_zig.missing(fault, .lock, err);
+            store.writer_lock = medium.open(.lock, .write) catch |err| return fault.missing(.lock, err);
             const mine = medium.tryLock(store.writer_lock.?, .exclusive) catch |err| return fault.in(.lock, err);
             if (!mine) return error.BusyWriter;
         }
@@ -235,7 +235,7 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
         fn lockOutReaders(store: *Self, fault: *Fault) Error!void {
             const medium = store.medium;
             if (store.readers_lock == null) {
-                store.readers_lock = medium.open(.readers_lock, .write) catch |err| return create_zig.missing(fault, .readers_lock, err);
+                store.readers_lock = medium.open(.readers_lock, .write) catch |err| return fault.missing(.readers_lock, err);
             }
             const mine = medium.tryLock(store.readers_lock.?, .exclusive) catch |err| return fault.in(.readers_lock, err);
             if (!mine) return error.BusyReaders;

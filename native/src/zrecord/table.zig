@@ -64,7 +64,7 @@ pub fn Table(comptime Medium: type, comptime limits: limits_zig.Limits, comptime
             while (self.segment_count < count) {
                 const id = self.segment_count;
                 const name: files.Name = .{ .segment = id };
-                const file = self.medium.open(name, self.access) catch |err| return missing(fault, name, err);
+                const file = self.medium.open(name, self.access) catch |err| return fault.missing(name, err);
                 self.adopt(file);
             }
             for (first_unchecked..@max(first_unchecked, count)) |id| {
@@ -73,13 +73,6 @@ pub fn Table(comptime Medium: type, comptime limits: limits_zig.Limits, comptime
                 const found = self.medium.size(self.segments[id].file.?) catch |err| return fault.in(name, err);
                 if (found < needed) return fault.corruptStore(name, needed, found);
             }
-        }
-
-        fn missing(fault: *Fault, name: files.Name, err: files.Error) status.Error {
-            return switch (err) {
-                error.FileNotFound, error.NotRegular => fault.corruptStore(name, 0, 0),
-                else => fault.in(name, err),
-            };
         }
 
         fn adopt(self: *Self, file: Medium.File) void {
