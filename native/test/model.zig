@@ -2,7 +2,9 @@
 //! shape and bytes follow from it, so that a record that is read back names itself.
 
 const std = @import("std");
-const format = @import("zrecord").format;
+const zrecord = @import("zrecord");
+
+const format = zrecord.format;
 
 pub const Id = u32;
 
@@ -53,6 +55,40 @@ pub fn identify(kind: format.Kind, bytes: []const u8) ?Id {
     var expected: [record_size_max]u8 = undefined;
     fill(id, expected[0..bytes.len]);
     return if (std.mem.eql(u8, expected[0..bytes.len], bytes)) id else null;
+}
+
+/// Up to `count_max` records one behind the other, as one part of an append takes them.
+pub fn Part(comptime kind: format.Kind, comptime count_max: usize) type {
+    return struct {
+        count: usize = 0,
+        byte_count: usize = 0,
+        dim_count: usize = 0,
+        bytes: [count_max * record_size_max]u8 = undefined,
+        offsets: [count_max + 1]u64 = @splat(0),
+        ranks: [count_max]u8 = undefined,
+        dims: [count_max * rank_max]u64 = undefined,
+
+        const Self = @This();
+
+        pub fn add(part: *Self, id: Id) void {
+            const record = part.bytes[part.byte_count..][0..size(kind, id)];
+            fill(id, record);
+            part.byte_count += record.len;
+            part.offsets[part.count + 1] = part.byte_count;
+            var buffer: [rank_max]u64 = undefined;
+            const shape = dims(id, &buffer);
+            part.ranks[part.count] = @intCast(shape.len);
+            @memcpy(part.dims[part.dim_count..][0..shape.len], shape);
+            part.dim_count += shape.len;
+            part.count += 1;
+        }
+
+        pub fn append(part: *const Self, engine: anytype, fault: *zrecord.status.Fault) zrecord.status.Error!void {
+            if (kind == .dense) return zrecord.dense.appendPart(engine, part.bytes[0..part.byte_count], fault);
+            const offsets = part.offsets[0 .. part.count + 1];
+            return zrecord.ragged.appendPart(engine, &part.bytes, offsets, part.ranks[0..part.count], &part.dims, fault);
+        }
+    };
 }
 
 /// One number for a list of records.

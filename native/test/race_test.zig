@@ -174,32 +174,12 @@ fn Race(comptime kind: format.Kind) type {
         }
 
         fn append(race: *Self, first: Id, count: Id, fault: *Fault) !void {
-            var bytes: [40 * model.record_size_max]u8 = undefined;
-            var offsets: [41]u64 = undefined;
-            var ranks: [40]u8 = undefined;
-            var dims: [40 * model.rank_max]u64 = undefined;
-            var used: usize = 0;
-            var dim_count: usize = 0;
-            offsets[0] = 0;
-            for (0..count) |ordinal| {
-                const id = first + @as(Id, @intCast(ordinal));
-                const size = model.size(kind, id);
-                model.fill(id, bytes[used..][0..size]);
-                used += size;
-                offsets[ordinal + 1] = used;
-                var buffer: [model.rank_max]u64 = undefined;
-                const shape = model.dims(id, &buffer);
-                ranks[ordinal] = @intCast(shape.len);
-                @memcpy(dims[dim_count..][0..shape.len], shape);
-                dim_count += shape.len;
-            }
+            var part: model.Part(kind, 40) = .{};
+            for (0..count) |ordinal| part.add(first + @as(Id, @intCast(ordinal)));
             const engine = try race.store.ofKind(kind, fault);
             try engine.appendBegin();
             errdefer engine.appendAbort(fault) catch {};
-            if (kind == .dense)
-                try zrecord.dense.appendPart(engine, bytes[0..used], fault)
-            else
-                try zrecord.ragged.appendPart(engine, &bytes, offsets[0 .. count + 1], ranks[0..count], &dims, fault);
+            try part.append(engine, fault);
             _ = try engine.appendCommit(fault);
         }
 

@@ -120,33 +120,9 @@ pub fn Trial(comptime limits: Limits, comptime kind_given: format.Kind) type {
         }
 
         fn appendPart(self: *Self, ids: []const Id) Error!void {
-            var bytes: [64 * model.record_size_max]u8 = undefined;
-            var offsets: [65]u64 = undefined;
-            var ranks: [64]u8 = undefined;
-            var dims: [64 * model.rank_max]u64 = undefined;
-            var used: usize = 0;
-            var dim_count: usize = 0;
-            offsets[0] = 0;
-            for (ids, 0..) |id, ordinal| {
-                const size = model.size(kind, id);
-                model.fill(id, bytes[used..][0..size]);
-                used += size;
-                offsets[ordinal + 1] = used;
-                var buffer: [model.rank_max]u64 = undefined;
-                const shape = model.dims(id, &buffer);
-                ranks[ordinal] = @intCast(shape.len);
-                @memcpy(dims[dim_count..][0..shape.len], shape);
-                dim_count += shape.len;
-            }
-            if (kind == .dense) return zrecord.dense.appendPart(self.engine(), bytes[0..used], &self.fault);
-            return zrecord.ragged.appendPart(
-                self.engine(),
-                &bytes,
-                offsets[0 .. ids.len + 1],
-                ranks[0..ids.len],
-                &dims,
-                &self.fault,
-            );
+            var part: model.Part(kind, 64) = .{};
+            for (ids) |id| part.add(id);
+            try part.append(self.engine(), &self.fault);
         }
 
         pub fn sync(self: *Self) Error!void {
