@@ -129,14 +129,18 @@ fn zrecordModule(
 fn zsamplerModule(b: *std.Build, target: std.Build.ResolvedTarget, optimize: std.builtin.OptimizeMode) *std.Build.Module {
     const module = sourceModule(b, "src/zsampler/c_api.zig", target, optimize);
     if (target.result.cpu.arch == .x86_64) {
-        // The same kernels once more for CPUs with AVX2; the library chooses when it runs.
-        var query = target.query;
-        query.cpu_model = .{ .explicit = &std.Target.x86.cpu.x86_64_v3 };
-        module.addObject(b.addObject(.{
-            .name = "kernel_v3",
-            .root_module = sourceModule(b, "src/zsampler/kernel_v3.zig", b.resolveTargetQuery(query), optimize),
-            .use_llvm = true,
-        }));
+        // The same kernels once more for each of these CPUs; the library chooses when it runs.
+        for ([_]*const std.Target.Cpu.Model{ &std.Target.x86.cpu.x86_64_v3, &std.Target.x86.cpu.x86_64_v4 }) |model| {
+            var query = target.query;
+            query.cpu_model = .{ .explicit = model };
+            // Or the vectors of AVX-512 would be split in two.
+            query.cpu_features_sub.addFeature(@intFromEnum(std.Target.x86.Feature.prefer_256_bit));
+            module.addObject(b.addObject(.{
+                .name = b.fmt("kernel_{s}", .{model.name}),
+                .root_module = sourceModule(b, "src/zsampler/kernel_wide.zig", b.resolveTargetQuery(query), optimize),
+                .use_llvm = true,
+            }));
+        }
     }
     return module;
 }

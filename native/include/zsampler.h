@@ -84,7 +84,7 @@ typedef struct zs_config {
 /* Any thread. The version of this interface. */
 uint32_t zs_abi_version(void);
 
-/* Any thread. The kernel that ZS_BEST means on this machine: "baseline" or "x86-64-v3". */
+/* Any thread. The kernel that ZS_BEST means here: "baseline", "x86-64-v3" or "x86-64-v4". */
 const char *zs_kernel_name(void);
 
 /* Any thread. Whether the configuration can be used: the status the others would give. */

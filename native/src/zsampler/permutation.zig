@@ -11,8 +11,8 @@
 //! and the walk; Philox (philox.zig) for the keys. The hash is two steps of the 32-bit finaliser
 //! of MurmurHash3, each with a key word of its own.
 //!
-//! Compiled twice on x86-64: in the library for the baseline processor, and in a second object
-//! (kernel_v3.zig) for one with AVX2.
+//! Compiled three times on x86-64: in the library for the baseline processor, and in objects of their
+//! own for those with AVX2 and AVX-512 (kernel_wide.zig).
 
 const builtin = @import("builtin");
 const philox = @import("philox.zig");

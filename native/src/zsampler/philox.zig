@@ -4,6 +4,8 @@
 //! It is the generator of `numpy.random.Philox`, which steps its counter before it draws: the block
 //! of counter c here is the first block of numpy's generator set to c - 1.
 
+const std = @import("std");
+
 pub const Counter = [4]u64;
 pub const Key = [2]u64;
 pub const Block = [4]u64;
@@ -28,6 +30,71 @@ pub inline fn block(counter: Counter, key: Key) Block {
     return c;
 }
 
+/// Blocks that `blocks` computes together: two vectors a word, so that one works while the other waits.
+pub const lane_count = 16;
+const Lanes = @Vector(8, u64);
+const group_count = lane_count / 8;
+
+/// The blocks of successive counters; no carry may leave the first word. For processors whose vectors
+/// beat the scalar multiplier.
+pub inline fn blocks(counter: Counter, key: Key, target: *[lane_count]Block) void {
+    var c: [group_count][4]Lanes = undefined;
+    for (&c, 0..) |*group, g| {
+        for (group, counter) |*word, first| word.* = @splat(first);
+        group[0] +%= std.simd.iota(u64, 8) +% @as(Lanes, @splat(8 * g));
+    }
+    var k = key;
+    inline for (0..round_count) |round| {
+        if (round > 0) {
+            k[0] +%= key_step[0];
+            k[1] +%= key_step[1];
+        }
+        inline for (&c) |*group| {
+            const p0 = multiply(multiplier[0], group[0]);
+            const p1 = multiply(multiplier[1], group[2]);
+            group.* = .{
+                p1.high ^ group[1] ^ @as(Lanes, @splat(k[0])), p1.low,
+                p0.high ^ group[3] ^ @as(Lanes, @splat(k[1])), p0.low,
+            };
+        }
+    }
+    // Words of a lane come together: pairs first, then pairs of pairs.
+    inline for (&c, 0..) |group, g| {
+        inline for (.{ even, odd }, 0..) |choice, side| {
+            const front = @shuffle(u64, group[0], group[1], choice);
+            const back = @shuffle(u64, group[2], group[3], choice);
+            inline for (.{ near, far }, 0..) |halves, half| {
+                const pair: [2]Block = @bitCast(@shuffle(u64, front, back, halves));
+                target[8 * g + 4 * half + side] = pair[0];
+                target[8 * g + 4 * half + side + 2] = pair[1];
+            }
+        }
+    }
+}
+
+// Lanes of the first vector, and complements of lanes of the second.
+const even = [8]i32{ 0, ~@as(i32, 0), 2, ~@as(i32, 2), 4, ~@as(i32, 4), 6, ~@as(i32, 6) };
+const odd = [8]i32{ 1, ~@as(i32, 1), 3, ~@as(i32, 3), 5, ~@as(i32, 5), 7, ~@as(i32, 7) };
+const near = [8]i32{ 0, 1, ~@as(i32, 0), ~@as(i32, 1), 2, 3, ~@as(i32, 2), ~@as(i32, 3) };
+const far = [8]i32{ 4, 5, ~@as(i32, 4), ~@as(i32, 5), 6, 7, ~@as(i32, 6), ~@as(i32, 7) };
+
+/// The product of 64-bit words out of those of their halves, which is what vectors can multiply.
+inline fn multiply(comptime factor: u64, word: Lanes) struct { high: Lanes, low: Lanes } {
+    const half: Lanes = @splat(0xffff_ffff);
+    const shift: Lanes = @splat(32);
+    const factor_low: Lanes = @splat(factor & 0xffff_ffff);
+    const factor_high: Lanes = @splat(factor >> 32);
+    const word_low = word & half;
+    const word_high = word >> shift;
+    const low_low = word_low *% factor_low;
+    const middle = word_high *% factor_low +% (low_low >> shift);
+    const other = word_low *% factor_high +% (middle & half);
+    return .{
+        .high = word_high *% factor_high +% (middle >> shift) +% (other >> shift),
+        .low = (other << shift) | (low_low & half),
+    };
+}
+
 inline fn low(product: u128) u64 {
     return @truncate(product);
 }
@@ -36,7 +103,7 @@ inline fn high(product: u128) u64 {
     return @truncate(product >> 64);
 }
 
-const expectEqual = @import("std").testing.expectEqual;
+const expectEqual = std.testing.expectEqual;
 
 test "known answers" {
     const ones = ~@as(u64, 0);
@@ -56,4 +123,15 @@ test "known answers" {
             .{ 0x452821e638d01377, 0xbe5466cf34e90c6c },
         ),
     );
+}
+
+test "lanes are the single blocks" {
+    const key: Key = .{ 3, ~@as(u64, 7) };
+    for ([_]u64{ 0, 5, ~@as(u64, lane_count - 1) }) |first| {
+        var target: [lane_count]Block = undefined;
+        blocks(.{ first, 1, 2, 3 }, key, &target);
+        for (target, 0..) |together, i| {
+            try expectEqual(block(.{ first + i, 1, 2, 3 }, key), together);
+        }
+    }
 }

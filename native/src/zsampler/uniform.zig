@@ -6,7 +6,7 @@
 //!
 //! Source: Lemire, "Fast random integer generation in an interval" (ACM TOMACS 2019).
 //!
-//! Compiled twice on x86-64, like permutation.zig.
+//! Compiled three times on x86-64, like permutation.zig.
 
 const std = @import("std");
 const builtin = @import("builtin");
@@ -31,8 +31,12 @@ pub const Stream = extern struct {
     pub inline fn draw(stream: Stream, tag: Tag, block_index: [2]u64, attempt: u64) philox.Block {
         return philox.block(
             .{ block_index[0], attempt, @intFromEnum(tag), block_index[1] },
-            .{ stream.seed, stream.length },
+            stream.key(),
         );
+    }
+
+    inline fn key(stream: Stream) philox.Key {
+        return .{ stream.seed, stream.length };
     }
 };
 
@@ -63,7 +67,9 @@ pub fn Reduction(comptime Word: type) type {
 }
 
 /// Blocks drawn before their words are reduced: apart, both loops run faster.
-const chunk_block_count = 32;
+const chunk_block_count = 2 * philox.lane_count;
+
+const draws_in_lanes = builtin.cpu.has(.x86, .avx512dq);
 
 /// Indices of successive positions from `first` on. `Word` is u32 for lengths up to
 /// length_max_narrow, else u64. Halves of a block's words count as words of their own, the low
@@ -87,8 +93,7 @@ pub fn fill(comptime Word: type, stream: Stream, first: u128, indices: []u64) vo
         const room: usize = chunk_block_count - @as(usize, @intCast(low % chunk_block_count));
         const used = @min(rest.len, room * word_count - skipped);
         const block_count = (skipped + used + word_count - 1) / word_count;
-        for (blocks[0..block_count], 0..) |*block, i|
-            block.* = stream.draw(tag, .{ low + i, high }, 0);
+        drawBlocks(stream, tag, .{ low, high }, &blocks, block_count);
 
         // Rare, unless the length is near the number of words.
         if (reduce(Word, reduction, words[skipped..][0..used], rest[0..used]))
@@ -97,6 +102,20 @@ pub fn fill(comptime Word: type, stream: Stream, first: u128, indices: []u64) vo
         block_index += room;
         skipped = 0;
     }
+}
+
+inline fn drawBlocks(stream: Stream, tag: Tag, first: [2]u64, blocks: *[chunk_block_count]philox.Block, count: usize) void {
+    var i: usize = 0;
+    if (draws_in_lanes) {
+        // Those beyond the last that is asked for have room in the chunk.
+        while (count - i > philox.lane_count / 4) {
+            const counter: philox.Counter = .{ first[0] + i, 0, @intFromEnum(tag), first[1] };
+            philox.blocks(counter, stream.key(), blocks[i..][0..philox.lane_count]);
+            i += philox.lane_count;
+            if (i >= count) return;
+        }
+    }
+    for (blocks[i..count], i..) |*block, k| block.* = stream.draw(tag, .{ first[0] + k, first[1] }, 0);
 }
 
 /// Whether a word was refused; its index is then meaningless.

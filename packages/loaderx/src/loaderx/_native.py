@@ -70,7 +70,7 @@ def _check(status: int) -> None:
 
 
 def kernel_name() -> str:
-    """Name of the kernel that this processor gets: ``"baseline"`` or ``"x86-64-v3"``."""
+    """Name of this processor's kernel: ``"baseline"``, ``"x86-64-v3"`` or ``"x86-64-v4"``."""
     return str(ffi.string(_lib.zs_kernel_name()).decode())
 
 
