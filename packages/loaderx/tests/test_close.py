@@ -1,4 +1,4 @@
-"""The end of a loader inside a process: close, waiters, stuck threads, dropping (C6, C7)."""
+"""The end of a loader inside a process: close, waiters, stuck threads, dropping."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def expect_closed(loader):
 
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
-def test_c6_close_is_idempotent_and_next_then_raises(workers):
+def test_close_is_idempotent_and_next_then_raises(workers):
     loader = DataLoader(numbers(), workers, 10)
     next(loader)
     assert not loader.closed
@@ -44,14 +44,14 @@ def test_c6_close_is_idempotent_and_next_then_raises(workers):
 
 
 @pytest.mark.parametrize("workers", [0, 4])
-def test_c6_close_before_the_first_next(workers):
+def test_close_before_the_first_next(workers):
     loader = DataLoader(numbers(), workers, 10)
     loader.close()
     with pytest.raises(LoaderClosed):
         next(loader)
 
 
-def test_c6_position_state_and_metrics_can_be_read_after_close():
+def test_position_state_and_metrics_can_be_read_after_close():
     with DataLoader(numbers(), 2, 10) as loader:
         list(loader.take(7))
     assert loader.tell() == 7
@@ -62,7 +62,7 @@ def test_c6_position_state_and_metrics_can_be_read_after_close():
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
 @pytest.mark.parametrize("readers", [1, 5])
-def test_c6_close_wakes_every_waiter_at_once(workers, readers, monkeypatch):
+def test_close_wakes_every_waiter_at_once(workers, readers, monkeypatch):
     monkeypatch.setattr("loaderx._prefetch.JOIN_SECONDS", 0.1)
     entered = threading.Event()
     release = threading.Event()
@@ -100,7 +100,7 @@ def test_c6_close_wakes_every_waiter_at_once(workers, readers, monkeypatch):
     assert len(ended) == readers
 
 
-def test_c6_a_stuck_transform_is_named_and_does_not_hold_up_close():
+def test_a_stuck_transform_is_named_and_does_not_hold_up_close():
     entered, release = threading.Event(), threading.Event()
 
     def augment_slowly(batch):
@@ -125,7 +125,7 @@ def test_c6_a_stuck_transform_is_named_and_does_not_hold_up_close():
     assert not reader.is_alive()
 
 
-def test_c6_a_stuck_stream_is_named():
+def test_a_stuck_stream_is_named():
     entered, release = threading.Event(), threading.Event()
 
     class Slow:
@@ -153,7 +153,7 @@ def test_c6_a_stuck_stream_is_named():
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_c6_close_from_the_transform_does_not_join_itself(workers, bounded):
+def test_close_from_the_transform_does_not_join_itself(workers, bounded):
     loader = None
 
     def transform(batch, info):
@@ -169,7 +169,7 @@ def test_c6_close_from_the_transform_does_not_join_itself(workers, bounded):
     del transform
 
 
-def test_c6_the_streams_stay_open():
+def test_the_streams_stay_open():
     class Closable:
         dtype = np.dtype(np.int64)
         item_shape = ()
@@ -190,7 +190,7 @@ def test_c6_the_streams_stay_open():
     assert not stream.closed
 
 
-def test_c6_close_races_with_next_seek_and_once(bounded):
+def test_close_races_with_next_seek_and_once(bounded):
     def race():
         for attempt in range(60):
             loader = DataLoader(numbers(), 3, 10, 1 + attempt % 4)
@@ -215,7 +215,7 @@ def test_c6_close_races_with_next_seek_and_once(bounded):
     bounded(race)
 
 
-def test_c7_a_dropped_loader_stops_its_threads():
+def test_a_dropped_loader_stops_its_threads():
     loader = DataLoader(numbers(), 4, 10)
     next(loader)
     threads = list(loader._ring.threads)
@@ -226,7 +226,7 @@ def test_c7_a_dropped_loader_stops_its_threads():
     wait_for_the_end_of(threads)
 
 
-def test_c7_a_loader_dropped_in_a_cycle_stops_its_threads():
+def test_a_loader_dropped_in_a_cycle_stops_its_threads():
     loader = DataLoader(numbers(), 4, 10)
     next(loader)
     threads = list(loader._ring.threads)
@@ -236,7 +236,7 @@ def test_c7_a_loader_dropped_in_a_cycle_stops_its_threads():
     wait_for_the_end_of(threads)
 
 
-def test_c7_a_loader_dropped_after_an_error_stops_its_threads():
+def test_a_loader_dropped_after_an_error_stops_its_threads():
     def fail(batch):
         raise ValueError("bad")
 
@@ -258,7 +258,7 @@ def test_c7_a_loader_dropped_after_an_error_stops_its_threads():
     wait_for_the_end_of(threads)
 
 
-def test_c7_a_loader_dropped_in_the_middle_of_once_stops_its_threads():
+def test_a_loader_dropped_in_the_middle_of_once_stops_its_threads():
     loader = DataLoader(numbers(), 4, 10)
     once = loader.once()
     assert len(next(once)["x"]) == 10
@@ -268,7 +268,7 @@ def test_c7_a_loader_dropped_in_the_middle_of_once_stops_its_threads():
     wait_for_the_end_of(threads)
 
 
-def test_c7_a_loader_collected_by_one_of_its_own_threads():
+def test_a_loader_collected_by_one_of_its_own_threads():
     """The collector may run in a worker, even while that worker holds the ring's lock."""
     threshold = gc.get_threshold()
     gc.disable()

@@ -1,4 +1,4 @@
-"""Errors sit at their step and arrive as themselves (C3, C4, C5)."""
+"""Errors sit at their step and arrive as themselves."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def raised_by(function):
     ],
     ids=lambda error: type(error).__name__,
 )  # fmt: skip
-def test_c3_earlier_steps_come_first_then_the_same_object(workers, error):
+def test_earlier_steps_come_first_then_the_same_object(workers, error):
     with DataLoader(numbers(), workers, 10, 4, transform=failing_at(5, error)) as loader:
         assert list(loader.take(5)) == [0, 1, 2, 3, 4]
         assert raised_by(lambda: next(loader)) is error
         assert loader.tell() == 5
 
 
-def test_c3_an_error_does_not_overtake_slower_earlier_steps():
+def test_an_error_does_not_overtake_slower_earlier_steps():
     def transform(batch, info):
         if info.step < 3:
             time.sleep(0.02)
@@ -71,7 +71,7 @@ def test_c3_an_error_does_not_overtake_slower_earlier_steps():
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_c3_the_traceback_is_the_transforms_and_does_not_grow(workers):
+def test_the_traceback_is_the_transforms_and_does_not_grow(workers):
     def deep(batch):
         return deeper(batch)
 
@@ -91,7 +91,7 @@ def test_c3_the_traceback_is_the_transforms_and_does_not_grow(workers):
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_c3_a_note_names_step_stage_and_first_indices(workers):
+def test_a_note_names_step_stage_and_first_indices(workers):
     with DataLoader(
         numbers(), workers, 20, mode="sequential", transform=failing_at(3, ValueError("bad"))
     ) as loader:
@@ -107,7 +107,7 @@ def test_c3_a_note_names_step_stage_and_first_indices(workers):
             assert note in "".join(traceback.format_exception(caught.value))
 
 
-def test_c3_an_error_that_is_raised_at_many_steps_has_one_note():
+def test_an_error_that_is_raised_at_many_steps_has_one_note():
     error = ValueError("always")
     with DataLoader(
         numbers(), 2, 10, transform=lambda batch: (_ for _ in ()).throw(error)
@@ -120,7 +120,7 @@ def test_c3_an_error_that_is_raised_at_many_steps_has_one_note():
         assert "step 19" in error.__notes__[0]
 
 
-def test_c3_notes_of_the_user_stay():
+def test_notes_of_the_user_stay():
     error = ValueError("noted")
     error.__notes__ = ["mine"]
     with DataLoader(numbers(), 1, 10, transform=failing_at(0, error)) as loader:
@@ -129,7 +129,7 @@ def test_c3_notes_of_the_user_stay():
         assert len(error.__notes__) == 2
 
 
-def test_c3_an_error_that_takes_no_attributes_arrives_all_the_same():
+def test_an_error_that_takes_no_attributes_arrives_all_the_same():
     class Rigid(Exception):
         def __setattr__(self, name, value):
             if name == "__notes__":
@@ -143,7 +143,7 @@ def test_c3_an_error_that_takes_no_attributes_arrives_all_the_same():
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_c3_an_error_of_a_stream_is_noted_with_its_name(workers):
+def test_an_error_of_a_stream_is_noted_with_its_name(workers):
     class Broken:
         dtype = np.dtype(np.float32)
         item_shape = ()
@@ -164,7 +164,7 @@ def test_c3_an_error_of_a_stream_is_noted_with_its_name(workers):
 
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("kind", [StopIteration, GeneratorExit])
-def test_c4_a_loop_is_not_ended_in_silence(workers, kind):
+def test_a_loop_is_not_ended_in_silence(workers, kind):
     original = kind("from inside")
     with DataLoader(numbers(), workers, 10, 4, transform=failing_at(2, original)) as loader:
         seen = []
@@ -176,14 +176,14 @@ def test_c4_a_loop_is_not_ended_in_silence(workers, kind):
         assert raised_by(lambda: next(loader)) is caught.value
 
 
-def test_c4_the_same_in_once():
+def test_the_same_in_once():
     loader = DataLoader(numbers(), 2, 10, transform=failing_at(2, StopIteration()))
     with loader, pytest.raises(RuntimeError, match="StopIteration"):
         list(loader.once())
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_c5_every_next_raises_again_until_a_seek(workers):
+def test_every_next_raises_again_until_a_seek(workers):
     error = ValueError("bad")
     with DataLoader(numbers(), workers, 10, 4, transform=failing_at(2, error)) as loader:
         list(loader.take(2))
@@ -196,7 +196,7 @@ def test_c5_every_next_raises_again_until_a_seek(workers):
         assert raised_by(lambda: next(loader)) is error
 
 
-def test_c5_a_retried_step_is_made_again():
+def test_a_retried_step_is_made_again():
     attempts = []
 
     def transform(batch, info):
@@ -213,7 +213,7 @@ def test_c5_a_retried_step_is_made_again():
         assert next(loader) == 2
 
 
-def test_c5_no_tickets_are_taken_after_an_error():
+def test_no_tickets_are_taken_after_an_error():
     made = []
 
     def transform(batch, info):
@@ -230,7 +230,7 @@ def test_c5_no_tickets_are_taken_after_an_error():
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_c5_every_waiting_thread_gets_the_error(workers):
+def test_every_waiting_thread_gets_the_error(workers):
     error = ValueError("bad")
     got = []
     with DataLoader(numbers(), workers, 10, 2, transform=failing_at(3, error)) as loader:

@@ -324,7 +324,7 @@ def descriptors():
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_t14_the_same_end_each_time_and_nothing_left(name, workers, bounded, monkeypatch):
+def test_the_same_end_each_time_and_nothing_left(name, workers, bounded, monkeypatch):
     monkeypatch.setattr("loaderx._prefetch.JOIN_SECONDS", 0.05)
     before = descriptors()
     seen = [repr(bounded(SITUATIONS[name], workers)) for _ in range(RUNS)]
@@ -337,5 +337,5 @@ def test_t14_the_same_end_each_time_and_nothing_left(name, workers, bounded, mon
     assert descriptors() <= before
 
 
-def test_t14_has_its_sixty_situations():
+def test_there_are_sixty_situations():
     assert len(SITUATIONS) * 3 >= 60

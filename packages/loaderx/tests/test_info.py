@@ -1,4 +1,4 @@
-"""What a transform learns, indices in the batch, and subsets (C12, C13)."""
+"""What a transform learns, indices in the batch, and subsets."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def draw(steps, workers=2, transform=augment, start=0, **options):
         return list(loader.take(steps))
 
 
-def test_c12_the_generator_is_the_same_for_any_workers_and_after_resume():
+def test_the_generator_is_the_same_for_any_workers_and_after_resume():
     whole = draw(40, workers=0)
     for workers in (1, 4, 8):
         assert draw(40, workers) == whole
         assert draw(10, workers, start=17) == whole[17:27]
 
 
-def test_c12_it_differs_between_steps_ranks_and_seeds():
+def test_it_differs_between_steps_ranks_and_seeds():
     numbers_drawn = [
         tuple(noise)
         for seed in (0, 1)
@@ -42,7 +42,7 @@ def test_c12_it_differs_between_steps_ranks_and_seeds():
     assert len(set(numbers_drawn)) == len(numbers_drawn) == 2 * 3 * 12
 
 
-def test_c12_it_is_numpys_philox_keyed_by_seed_and_global_position():
+def test_it_is_numpys_philox_keyed_by_seed_and_global_position():
     ((step, _, noise),) = draw(1, seed=9, rank=2, world_size=3, start=4)
     position = 4 * 30 + 2 * 10
     key = np.array([9, 0x6C6F616465720001], np.uint64)
@@ -52,7 +52,7 @@ def test_c12_it_is_numpys_philox_keyed_by_seed_and_global_position():
     assert noise == expected.tolist()
 
 
-def test_c12_once_has_another_tag():
+def test_once_has_another_tag():
     with DataLoader(
         numbers(), 2, 10, mode="sequential", transform=lambda b, info: info.rng.random()
     ) as loader:
@@ -63,7 +63,7 @@ def test_c12_once_has_another_tag():
     assert len(set(once)) == 12
 
 
-def test_c12_the_generator_is_one_object_for_a_step():
+def test_the_generator_is_one_object_for_a_step():
     def twice(batch, info):
         assert info.rng is info.rng
         return info.rng.random(), info.rng.random()
@@ -72,7 +72,7 @@ def test_c12_the_generator_is_one_object_for_a_step():
     assert first != second
 
 
-def test_c12_far_steps_have_generators_too():
+def test_far_steps_have_generators_too():
     step = 2**62
     far = draw(2, start=step)
     assert far == draw(2, workers=0, start=step)
@@ -110,11 +110,11 @@ def extra_keywords(batch, **kwargs):
     ],
     ids=["object", "method", "keyword", "partial", "positional", "kwargs", "builtin", "plain"],
 )  # fmt: skip
-def test_c12_who_gets_info(transform, expected):
+def test_who_gets_info(transform, expected):
     assert draw(1, transform=transform) == [expected]
 
 
-def test_c12_the_info_of_a_sampler_that_is_given():
+def test_the_info_of_a_sampler_that_is_given():
     given = Sampler(RECORDS, 10, "iid", 77, rank=1, world_size=2)
     own = draw(5, mode="iid", seed=77, rank=1, world_size=2)
     with DataLoader(numbers(), 2, sampler=given, transform=augment) as loader:
@@ -122,7 +122,7 @@ def test_c12_the_info_of_a_sampler_that_is_given():
 
 
 @pytest.mark.parametrize("workers", [0, 4])
-def test_c13_with_index_adds_store_indices(workers):
+def test_with_index_adds_store_indices(workers):
     with DataLoader(numbers(), workers, 10, with_index="where") as loader:
         for batch in loader.take(24):
             assert batch["where"].dtype == np.int64
@@ -130,7 +130,7 @@ def test_c13_with_index_adds_store_indices(workers):
 
 
 @pytest.mark.parametrize("as_mask", [False, True])
-def test_c13_a_subset_is_fixed_before_the_permutation(as_mask):
+def test_a_subset_is_fixed_before_the_permutation(as_mask):
     chosen = np.array([5, 99, 3, 41, 77, 12, 60, 8])
     subset = np.isin(np.arange(RECORDS), chosen) if as_mask else chosen
     order = np.sort(chosen) if as_mask else chosen.copy()
@@ -144,7 +144,7 @@ def test_c13_a_subset_is_fixed_before_the_permutation(as_mask):
 
 
 @pytest.mark.parametrize("subset", [[4, 2, 9], (4, 2, 9), np.array([4, 2, 9], np.uint8)], ids=repr)
-def test_c13_other_forms_of_a_subset(subset):
+def test_other_forms_of_a_subset(subset):
     with DataLoader(numbers(), 1, 3, subset=subset, with_index="i") as loader:
         assert sorted(next(loader)["i"].tolist()) == [2, 4, 9]
 

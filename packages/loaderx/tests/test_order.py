@@ -1,4 +1,4 @@
-"""One stream of batches: in order, each once, bounded ahead of the consumer (C1, C2, C15, C16)."""
+"""One stream of batches: in order, each once, bounded ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def expected(steps, mode="cyclic", start_step=0):
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("prefetch", [1, 2, 8])
 @pytest.mark.parametrize("workers", [0, 1, 4, 8])
-def test_c1_one_stream_for_any_workers_prefetch_and_ranks(workers, prefetch, ranks):
+def test_one_stream_for_any_workers_prefetch_and_ranks(workers, prefetch, ranks):
     steps = 60  # three cycles of 20
     got = draw(steps, workers, prefetch, ranks)
     assert [as_bytes(b) for b in got] == [as_bytes(b) for b in expected(steps)]
 
 
 @pytest.mark.parametrize("mode", ["sequential", "iid", "cyclic"])
-def test_c1_every_mode_follows_its_sampler(mode):
+def test_every_mode_follows_its_sampler(mode):
     got = draw(50, 4, 4, mode=mode, start_step=1000)
     assert [as_bytes(b) for b in got] == [as_bytes(b) for b in expected(50, mode, 1000)]
 
@@ -112,7 +112,7 @@ def test_batches_and_slices_that_are_kept_do_not_change(workers):
     assert all(np.array_equal(a, b) for a, b in zip(slices, copies, strict=True))
 
 
-def test_c1_a_slow_first_step_does_not_let_others_overtake():
+def test_a_slow_first_step_does_not_let_others_overtake():
     def slow_first(batch, info):
         if info.step % 5 == 0:
             time.sleep(0.01)
@@ -123,7 +123,7 @@ def test_c1_a_slow_first_step_does_not_let_others_overtake():
 
 
 @pytest.mark.parametrize(("workers", "prefetch"), [(1, 1), (4, 1), (2, 3), (8, 4), (3, 8)])
-def test_c2_in_flight_and_ready_never_exceed_prefetch(workers, prefetch):
+def test_in_flight_and_ready_never_exceed_prefetch(workers, prefetch):
     lock = threading.Lock()
     begun = 0
     delivered = 0
@@ -149,7 +149,7 @@ def test_c2_in_flight_and_ready_never_exceed_prefetch(workers, prefetch):
     assert ahead_max <= prefetch + 1
 
 
-def test_c2_the_bound_holds_while_tickets_of_before_a_seek_are_in_flight():
+def test_the_bound_holds_while_tickets_of_before_a_seek_are_in_flight():
     release = threading.Event()
     working = 0
     working_max = 0
@@ -178,13 +178,13 @@ def test_c2_the_bound_holds_while_tickets_of_before_a_seek_are_in_flight():
     assert working_max == 3
 
 
-def test_c2_no_more_threads_than_slots():
+def test_no_more_threads_than_slots():
     with DataLoader(streams(), 64, 16, 2) as loader:
         next(loader)
         assert len(loader._ring.threads) == 2
 
 
-def test_c2_without_workers_no_thread_is_started_and_the_caller_makes_the_batch():
+def test_without_workers_no_thread_is_started_and_the_caller_makes_the_batch():
     made_in = []
     transform = lambda batch: made_in.append(threading.get_ident()) or batch  # noqa: E731
     with DataLoader(streams(), 0, 16, transform=transform) as loader:
@@ -193,7 +193,7 @@ def test_c2_without_workers_no_thread_is_started_and_the_caller_makes_the_batch(
     assert made_in == [threading.get_ident()] * 3
 
 
-def test_c2_delivered_batches_are_not_kept_alive():
+def test_delivered_batches_are_not_kept_alive():
     import gc
     import weakref
 
@@ -217,7 +217,7 @@ def test_c2_delivered_batches_are_not_kept_alive():
     assert len(alive) == 0
 
 
-def test_c15_a_loader_is_its_iterator_and_a_second_for_continues():
+def test_a_loader_is_its_iterator_and_a_second_for_continues():
     with DataLoader(streams(), 2, 16, transform=lambda b, info: info.step) as loader:
         assert iter(loader) is loader
         seen = []
@@ -237,7 +237,7 @@ def test_a_loader_is_true_and_has_no_length():
 
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
-def test_c16_several_threads_get_each_batch_once(workers):
+def test_several_threads_get_each_batch_once(workers):
     steps_each, readers = 100, 6
     got = [[] for _ in range(readers)]
 
@@ -257,7 +257,7 @@ def test_c16_several_threads_get_each_batch_once(workers):
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-def test_c16_several_threads_share_one_pass_of_once(workers):
+def test_several_threads_share_one_pass_of_once(workers):
     got = [[] for _ in range(5)]
     with DataLoader(streams(), workers, 2, 4, with_index="i") as loader:
         once = loader.once()
@@ -275,7 +275,7 @@ def test_c16_several_threads_share_one_pass_of_once(workers):
 
 
 @pytest.mark.parametrize("workers", [0, 4])
-def test_c16_seeks_and_reads_of_many_threads_never_hang_or_mix(workers, bounded):
+def test_seeks_and_reads_of_many_threads_never_hang_or_mix(workers, bounded):
     stop = threading.Event()
 
     def read(loader):

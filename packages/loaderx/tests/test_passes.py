@@ -1,4 +1,4 @@
-"""Finite views of an endless stream: take, epochs and once (C14)."""
+"""Finite views of an endless stream: take, epochs and once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def stepper(records=100, workers=2, batch_size=10, **options):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_c14_take_is_sized_and_goes_on_where_the_loader_is(workers):
+def test_take_is_sized_and_goes_on_where_the_loader_is(workers):
     with stepper(workers=workers) as loader:
         ten = loader.take(10)
         assert len(ten) == operator.length_hint(ten) == 10
@@ -34,7 +34,7 @@ def test_c14_take_is_sized_and_goes_on_where_the_loader_is(workers):
         assert next(loader) == 23
 
 
-def test_c14_epochs_are_cycles_from_the_current_step():
+def test_epochs_are_cycles_from_the_current_step():
     with stepper(records=105) as loader:
         assert loader.steps_per_cycle == 10
         list(loader.take(3))
@@ -46,7 +46,7 @@ def test_c14_epochs_are_cycles_from_the_current_step():
 
 
 @pytest.mark.parametrize(("call", "name"), [("take", "k"), ("epochs", "n")])
-def test_c14_bad_counts_are_refused(call, name):
+def test_bad_counts_are_refused(call, name):
     with stepper() as loader:
         for value, error in ((-1, ValueError), (1.5, TypeError), ("3", TypeError)):
             with pytest.raises(error, match=f"{name} must be"):
@@ -58,9 +58,7 @@ def test_c14_bad_counts_are_refused(call, name):
     ("records", "batch_size", "ranks"),
     [(100, 10, 1), (101, 10, 1), (21, 4, 2), (7, 5, 1), (13, 2, 4), (17, 4, 4), (33, 8, 4)],
 )
-def test_c14_once_is_an_exact_cover_split_as_the_sampler_splits_it(
-    mode, records, batch_size, ranks
-):
+def test_once_is_an_exact_cover_split_as_the_sampler_splits_it(mode, records, batch_size, ranks):
     parts = []
     for rank in range(ranks):
         with DataLoader(
@@ -75,7 +73,7 @@ def test_c14_once_is_an_exact_cover_split_as_the_sampler_splits_it(
     assert in_order == list(range(records))
 
 
-def test_c14_once_with_fewer_records_left_than_ranks_has_empty_batches():
+def test_once_with_fewer_records_left_than_ranks_has_empty_batches():
     shapes = []
     for rank in range(4):
         with DataLoader({"x": np.zeros((9, 3))}, 1, 2, rank=rank, world_size=4) as loader:
@@ -84,7 +82,7 @@ def test_c14_once_with_fewer_records_left_than_ranks_has_empty_batches():
 
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
-def test_c14_the_stream_goes_on_at_its_position(workers):
+def test_the_stream_goes_on_at_its_position(workers):
     with stepper(workers=workers) as loader:
         assert list(loader.take(7)) == list(range(7))
         state = loader.state_dict()
@@ -108,7 +106,7 @@ def test_c14_the_stream_goes_on_at_its_position(workers):
      lambda ld: ld.load_state_dict(ld.state_dict())],
     ids=["next", "seek", "once", "load"],
 )  # fmt: skip
-def test_c14_what_ends_a_pass(workers, begun, end):
+def test_what_ends_a_pass(workers, begun, end):
     with stepper(workers=workers) as loader:
         once = loader.once()
         if begun:
@@ -119,7 +117,7 @@ def test_c14_what_ends_a_pass(workers, begun, end):
                 next(once)
 
 
-def test_c14_a_pass_that_is_left_early_costs_nothing():
+def test_a_pass_that_is_left_early_costs_nothing():
     with stepper() as loader:
         for epoch in range(5):
             list(loader.take(4))
@@ -129,7 +127,7 @@ def test_c14_a_pass_that_is_left_early_costs_nothing():
         assert next(loader) == 20
 
 
-def test_c14_once_is_lazy():
+def test_once_is_lazy():
     made = []
     with DataLoader(
         numbers(100_000), 1, 1, 4, transform=lambda b, info: made.append(info.step)
@@ -140,13 +138,13 @@ def test_c14_once_is_lazy():
         assert len(made) <= 2 + 4 + 1
 
 
-def test_c14_two_loaders_do_not_disturb_each_other():
+def test_two_loaders_do_not_disturb_each_other():
     with stepper(seed=1) as train, stepper(seed=2) as evaluate:
         pairs = list(zip(train.take(10), evaluate.once(), strict=True))
     assert pairs == [(i, i) for i in range(10)]
 
 
-def test_c14_once_with_a_sampler_of_ones_own():
+def test_once_with_a_sampler_of_ones_own():
     class Backwards:
         steps_per_cycle = 10
 

@@ -1,4 +1,4 @@
-"""Interpreter exit, signals and forks, each in an interpreter of its own (C7, C8, C9)."""
+"""Interpreter exit, signals and forks, each in an interpreter of its own."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ for batch in loader: sys.exit(0)""",
 
 
 @pytest.mark.parametrize("name", EXITS)
-def test_c7_a_script_that_never_closes_ends_in_silence(name, run_script):
+def test_a_script_that_never_closes_ends_in_silence(name, run_script):
     finished = run_script(PREAMBLE + EXITS[name])
     assert finished.stderr == ""
 
 
-def test_c7_an_error_that_ends_the_script_is_shown_once_with_its_note(run_script):
+def test_an_error_that_ends_the_script_is_shown_once_with_its_note(run_script):
     finished = run_script(
         PREAMBLE
         + """
@@ -88,7 +88,7 @@ for step in DataLoader({'x': x}, 4, 10, transform=broken):
         assert "step 3, transform broken" in finished.stderr
 
 
-def test_c7_system_exit_from_a_transform_ends_the_script_with_its_code(run_script):
+def test_system_exit_from_a_transform_ends_the_script_with_its_code(run_script):
     run_script(
         PREAMBLE
         + """
@@ -112,7 +112,7 @@ SIGINT_STATES = {
 
 @needs_signals
 @pytest.mark.parametrize("name", SIGINT_STATES)
-def test_c8_an_interrupt_in_next_loses_no_step(name, run_script):
+def test_an_interrupt_in_next_loses_no_step(name, run_script):
     work, workers, prefetch = SIGINT_STATES[name]
     finished = run_script(
         PREAMBLE
@@ -166,7 +166,7 @@ print("ok", interrupts)
 
 @needs_signals
 @pytest.mark.parametrize("workers", [0, 2])
-def test_c8_the_first_interrupt_ends_a_waiting_next_at_once(workers, run_script):
+def test_the_first_interrupt_ends_a_waiting_next_at_once(workers, run_script):
     finished = run_script(
         PREAMBLE
         + f"""
@@ -191,7 +191,7 @@ except KeyboardInterrupt:
 
 
 @needs_signals
-def test_c8_an_uncaught_interrupt_ends_the_script(run_script):
+def test_an_uncaught_interrupt_ends_the_script(run_script):
     finished = run_script(
         PREAMBLE
         + """
@@ -207,7 +207,7 @@ for _ in DataLoader({'x': x}, 4, 10): pass
 @needs_signals
 @pytest.mark.parametrize("workers", [0, 4])
 @pytest.mark.parametrize("action", ["loader.close()", "loader.seek(0)", "loader.state_dict()"])
-def test_c8_a_signal_handler_may_use_the_loader(workers, action, run_script):
+def test_a_signal_handler_may_use_the_loader(workers, action, run_script):
     finished = run_script(
         PREAMBLE
         + f"""
@@ -248,7 +248,7 @@ except ValueError: pass
 @needs_fork
 @pytest.mark.parametrize("workers", [0, 4])
 @pytest.mark.parametrize("name", FORKS)
-def test_c9_a_forked_child_gets_a_clear_error(name, workers, run_script):
+def test_a_forked_child_gets_a_clear_error(name, workers, run_script):
     finished = run_script(
         PREAMBLE
         + f"""
@@ -287,7 +287,7 @@ print("ok")
 
 
 @needs_fork
-def test_c9_forks_while_the_lock_is_busy_never_hang(run_script):
+def test_forks_while_the_lock_is_busy_never_hang(run_script):
     finished = run_script(
         PREAMBLE
         + """

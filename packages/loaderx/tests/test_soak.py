@@ -38,7 +38,7 @@ def check(round_of_work, rounds):
 
 
 @pytest.mark.parametrize("workers", [0, 4])
-def test_t15_twenty_thousand_batches(workers, run_script):
+def test_twenty_thousand_batches(workers, run_script):
     finished = run_script(
         MEASURE
         + f"""
@@ -58,7 +58,7 @@ with DataLoader({{"x": x}}, {workers}, 32, 4, transform=noise, with_index="i") a
     assert finished.stderr == ""
 
 
-def test_t15_many_errors(run_script):
+def test_many_errors(run_script):
     finished = run_script(
         MEASURE
         + """
@@ -79,7 +79,7 @@ with DataLoader({"x": np.arange(1000)}, 2, 10, 4, transform=fail) as loader:
 
 
 @pytest.mark.parametrize("closing", ["loader.close()", "del loader"])
-def test_t15_many_loaders(closing, run_script):
+def test_many_loaders(closing, run_script):
     finished = run_script(
         MEASURE
         + f"""

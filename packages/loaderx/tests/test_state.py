@@ -1,4 +1,4 @@
-"""Saving, resuming and seeking: exact, small, and refused over other data (C10, C11)."""
+"""Saving, resuming and seeking: exact, small, and refused over other data."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reference(steps, **options):
 
 
 @pytest.mark.parametrize("mode", ["sequential", "iid", "cyclic"])
-def test_c10_stop_and_resume_at_random_steps_and_resume_of_a_resume(mode):
+def test_stop_and_resume_at_random_steps_and_resume_of_a_resume(mode):
     whole = reference(80, mode=mode)
     chooser = random.Random(5)
     for _ in range(20):
@@ -62,7 +62,7 @@ def test_c10_stop_and_resume_at_random_steps_and_resume_of_a_resume(mode):
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
 @pytest.mark.parametrize("step", [0, 1, 5, 9, 10, 11, 20])
-def test_c10_save_before_the_first_in_the_middle_and_at_cycle_ends(workers, step):
+def test_save_before_the_first_in_the_middle_and_at_cycle_ends(workers, step):
     whole = reference(30)
     with make(workers) as loader:
         list(loader.take(step))
@@ -75,7 +75,7 @@ def test_c10_save_before_the_first_in_the_middle_and_at_cycle_ends(workers, step
         assert [text(b) for b in other.take(30 - step)] == whole[step:]
 
 
-def test_c10_only_delivered_batches_count():
+def test_only_delivered_batches_count():
     with make(4, prefetch=8) as loader:
         list(loader.take(5))
         deadline = time.monotonic() + 5
@@ -89,7 +89,7 @@ def test_c10_only_delivered_batches_count():
         assert next(other)["step"] == 5
 
 
-def test_c10_interrupt_in_the_second_pass():
+def test_interrupt_in_the_second_pass():
     whole = reference(40)
     with make(2) as loader:
         got = [text(b) for b in loader.epochs(1)]
@@ -104,7 +104,7 @@ def test_c10_interrupt_in_the_second_pass():
     assert got == whole
 
 
-def test_c10_the_state_is_small_and_plain():
+def test_the_state_is_small_and_plain():
     with make(weights=None, subset=np.arange(50)) as loader:
         next(loader)
         state = loader.state_dict()
@@ -114,7 +114,7 @@ def test_c10_the_state_is_small_and_plain():
     assert set(state) == {"version", "step", "sampler", "streams", "subset"}
 
 
-def test_c10_a_resumed_loader_can_be_rewound_by_its_old_state():
+def test_a_resumed_loader_can_be_rewound_by_its_old_state():
     with make(2) as loader:
         state = loader.state_dict()
         first = [text(b) for b in loader.take(12)]
@@ -123,7 +123,7 @@ def test_c10_a_resumed_loader_can_be_rewound_by_its_old_state():
 
 
 @pytest.mark.parametrize("remainder", ["drop", "wrap"])
-def test_c10_another_world_size_with_the_same_global_batch_is_exact(remainder):
+def test_another_world_size_with_the_same_global_batch_is_exact(remainder):
     def ranks_of(count):
         return [
             make(1, 12 // count, rank=rank, world_size=count, remainder=remainder)
@@ -156,7 +156,7 @@ def test_c10_another_world_size_with_the_same_global_batch_is_exact(remainder):
     assert got == expected[:28]
 
 
-def test_c10_another_global_batch_is_refused():
+def test_another_global_batch_is_refused():
     with make(batch_size=10) as loader:
         next(loader)
         state = loader.state_dict()
@@ -166,7 +166,7 @@ def test_c10_another_global_batch_is_refused():
         assert other.tell() == 0
 
 
-def test_c10_every_difference_is_listed_and_nothing_is_changed():
+def test_every_difference_is_listed_and_nothing_is_changed():
     with make(seed=1, mode="iid", subset=np.arange(60)) as loader:
         list(loader.take(3))
         state = loader.state_dict()
@@ -193,7 +193,7 @@ def test_c10_every_difference_is_listed_and_nothing_is_changed():
         assert next(other)["step"] == 3
 
 
-def test_c10_changed_contents_of_an_array_are_noticed():
+def test_changed_contents_of_an_array_are_noticed():
     streams = data()
     with make(streams=streams) as loader:
         state = loader.state_dict()
@@ -202,7 +202,7 @@ def test_c10_changed_contents_of_an_array_are_noticed():
         other.load_state_dict(state)
 
 
-def test_c10_a_store_that_only_grew_is_said_to_have_grown():
+def test_a_store_that_only_grew_is_said_to_have_grown():
     class Store:
         dtype = np.dtype(np.int64)
         item_shape = ()
@@ -241,7 +241,7 @@ def test_c10_a_store_that_only_grew_is_said_to_have_grown():
     ],
     ids=str,
 )
-def test_c10_what_is_no_state_is_refused(state, error, match):
+def test_what_is_no_state_is_refused(state, error, match):
     with make() as loader:
         next(loader)
         if isinstance(state, str):
@@ -252,12 +252,12 @@ def test_c10_what_is_no_state_is_refused(state, error, match):
         assert next(loader)["step"] == 1
 
 
-def test_c10_a_sampler_state_alone_is_not_a_loader_state():
+def test_a_sampler_state_alone_is_not_a_loader_state():
     with make() as loader, pytest.raises(ValueError, match="missing"):
         loader.load_state_dict(Sampler(RECORDS, 10).state_dict())
 
 
-def test_c10_reading_one_batch_ahead():
+def test_reading_one_batch_ahead():
     """The recipe for trainers that hold one batch more than they have trained on."""
     whole = reference(20)
     with make(2) as loader:
@@ -269,7 +269,7 @@ def test_c10_reading_one_batch_ahead():
 
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
-def test_c11_seek_goes_anywhere_and_drops_what_was_prefetched(workers):
+def test_seek_goes_anywhere_and_drops_what_was_prefetched(workers):
     chooser = random.Random(1)
     with make(workers) as loader:
         for _ in range(50):
@@ -280,7 +280,7 @@ def test_c11_seek_goes_anywhere_and_drops_what_was_prefetched(workers):
                 assert next(loader)["step"] == step + ahead
 
 
-def test_c11_threads_stay_and_results_of_before_are_dropped():
+def test_threads_stay_and_results_of_before_are_dropped():
     gate = threading.Event()
 
     def transform(batch, info):
@@ -305,7 +305,7 @@ def test_c11_threads_stay_and_results_of_before_are_dropped():
 
 
 @pytest.mark.parametrize("move", ["seek", "load", "once"])
-def test_c11_a_waiting_next_follows_the_seek_at_once(move):
+def test_a_waiting_next_follows_the_seek_at_once(move):
     """It does not wait for the step that it was waiting for, which is stuck."""
     stuck, release = threading.Event(), threading.Event()
 
@@ -341,7 +341,7 @@ def test_c11_a_waiting_next_follows_the_seek_at_once(move):
     ("step", "error"), [(-1, ValueError), (2**63, ValueError), (1.0, TypeError), ("1", TypeError),
                         (None, TypeError), (True, TypeError)],
 )  # fmt: skip
-def test_c11_bad_steps_are_refused_and_change_nothing(step, error):
+def test_bad_steps_are_refused_and_change_nothing(step, error):
     with make() as loader:
         next(loader)
         with pytest.raises(error, match="step"):

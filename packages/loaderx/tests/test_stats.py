@@ -1,4 +1,4 @@
-"""The loader's own measurements (C19)."""
+"""The loader's own measurements."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rest(seconds):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_c19_what_was_delivered(workers):
+def test_what_was_delivered(workers):
     x, y = np.zeros((100, 3), np.float32), np.zeros(100, np.uint8)
     with DataLoader({"x": x, "y": y}, workers, 10, 4) as loader:
         assert set(loader.stats()) == KEYS
@@ -51,7 +51,7 @@ def test_c19_what_was_delivered(workers):
     assert 0 <= stats["starved"] <= 7
 
 
-def test_c19_bytes_of_ragged_records_and_short_batches():
+def test_bytes_of_ragged_records_and_short_batches():
     class Ragged:
         dtype = np.dtype(np.int16)
 
@@ -68,7 +68,7 @@ def test_c19_bytes_of_ragged_records_and_short_batches():
     assert stats["bytes"] == 2 * sum(range(1, 26))
 
 
-def test_c19_ready_is_bounded_and_reached():
+def test_ready_is_bounded_and_reached():
     with DataLoader({"x": np.arange(100)}, 2, 10, 5) as loader:
         next(loader)
         deadline = time.monotonic() + 5
@@ -84,7 +84,7 @@ def test_c19_ready_is_bounded_and_reached():
     ("gather", "transform", "consumer", "bottleneck"),
     [(0.004, 0.0, 0.0, "gather"), (0.0, 0.004, 0.0, "transform"), (0.0, 0.0, 0.01, "consumer")],
 )
-def test_c19_the_bottleneck_is_named(workers, gather, transform, consumer, bottleneck):
+def test_the_bottleneck_is_named(workers, gather, transform, consumer, bottleneck):
     with DataLoader({"x": Slow(gather)}, workers, 10, 2, transform=rest(transform)) as loader:
         for _ in loader.take(20):
             time.sleep(consumer)
@@ -95,7 +95,7 @@ def test_c19_the_bottleneck_is_named(workers, gather, transform, consumer, bottl
         assert stats["starved"] > 10
 
 
-def test_c19_a_failed_step_is_not_counted():
+def test_a_failed_step_is_not_counted():
     def transform(batch, info):
         if info.step == 2:
             raise ValueError("bad")

@@ -1,4 +1,4 @@
-"""What a loader can read: arrays, memmaps and objects with the few methods of a stream (C18)."""
+"""What a loader can read: arrays, memmaps and objects with the few methods of a stream."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_ragged_stream_gives_lists_and_packed_batches(workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("records", [RECORDS + 1, RECORDS - 1])
-def test_c17_a_length_that_changed_is_reported_at_its_step(workers, records):
+def test_a_length_that_changed_is_reported_at_its_step(workers, records):
     stream = Dense(np.arange(RECORDS))
     with DataLoader({"other": np.arange(RECORDS), "grown": stream}, workers, 8, 1) as loader:
         list(loader.take(3))
@@ -165,7 +165,7 @@ def test_a_stream_that_returns_too_few_records_is_reported(workers):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_c18_a_stream_that_closes_under_the_loader_raises_its_own_error(workers, bounded):
+def test_a_stream_that_closes_under_the_loader_raises_its_own_error(workers, bounded):
     class Closing(Dense):
         closed = threading.Event()
 

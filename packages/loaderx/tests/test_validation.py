@@ -1,4 +1,4 @@
-"""Bad arguments are refused up front and named (C17)."""
+"""Bad arguments are refused up front and named."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ BAD = [
 @pytest.mark.parametrize(
     ("options", "error", "match"), [b[1:] for b in BAD], ids=[b[0] for b in BAD]
 )
-def test_c17_bad_arguments_are_named(options, error, match):
+def test_bad_arguments_are_named(options, error, match):
     arguments = {"streams": numbers(), "batch_size": 10, **options}
     with pytest.raises(error, match=match):
         DataLoader(**arguments)
@@ -142,13 +142,13 @@ def test_c17_bad_arguments_are_named(options, error, match):
     ],
     ids=lambda option: next(iter(option)),
 )  # fmt: skip
-def test_c17_a_sampler_takes_the_place_of_other_arguments(option):
+def test_a_sampler_takes_the_place_of_other_arguments(option):
     name = next(iter(option))
     with pytest.raises(ValueError, match=rf"sampler= takes the place of {name}"):
         DataLoader(numbers(), sampler=Sampler(100, 10), **option)
 
 
-def test_c17_a_sampler_for_another_length_is_refused():
+def test_a_sampler_for_another_length_is_refused():
     with pytest.raises(ValueError, match="sampler is for 90 records, but the streams have 100"):
         DataLoader(numbers(), sampler=Sampler(90, 10))
 
@@ -166,7 +166,7 @@ def test_c17_a_sampler_for_another_length_is_refused():
     ],
     ids=str,
 )
-def test_c17_what_a_foreign_sampler_returns_is_checked(workers, indices, error, match):
+def test_what_a_foreign_sampler_returns_is_checked(workers, indices, error, match):
     with DataLoader(numbers(), workers, sampler=NegativeSampler(indices)) as loader:
         with pytest.raises(error, match=match) as caught:
             next(loader)

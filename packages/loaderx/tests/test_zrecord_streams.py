@@ -1,4 +1,4 @@
-"""Loaders over zrecord stores: alike to arrays, and safe when stores change (C10, C18, C20)."""
+"""Loaders over zrecord stores: alike to arrays, and safe when stores change."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_stores_and_arrays_give_the_same_stream(stores, ranks):
                 assert a["image"].tobytes() == b["image"].tobytes()
 
 
-def test_c10_resume_over_reopened_stores(stores):
+def test_resume_over_reopened_stores(stores):
     with DataLoader(stores, 4, 16, seed=1, with_index="i") as loader:
         list(loader.take(17))
         state = json.dumps(loader.state_dict())
@@ -102,7 +102,7 @@ def test_c10_resume_over_reopened_stores(stores):
         assert [digest(batch) for batch in loader.take(20)] == expected
 
 
-def test_c10_a_store_that_grew_is_refused_and_named(stores):
+def test_a_store_that_grew_is_refused_and_named(stores):
     with DataLoader(stores, 1, 16) as loader:
         list(loader.take(3))
         state = loader.state_dict()
@@ -121,7 +121,7 @@ def test_c10_a_store_that_grew_is_refused_and_named(stores):
         assert loader.tell() == 3
 
 
-def test_c10_a_store_with_other_contents_is_refused_and_is_not_said_to_have_grown(stores, tmp_path):
+def test_a_store_with_other_contents_is_refused_and_is_not_said_to_have_grown(stores, tmp_path):
     with DataLoader({"image": stores["image"]}, 1, 16) as loader:
         state = loader.state_dict()
     with DenseStore(tmp_path / "other", np.uint8, (4, 6), "raw") as other:
@@ -138,7 +138,7 @@ def test_c10_a_store_with_other_contents_is_refused_and_is_not_said_to_have_grow
 
 @pytest.mark.parametrize("workers", [0, 4])
 @pytest.mark.parametrize("change", ["append", "delete"])
-def test_c17_a_store_that_changes_its_length_is_reported(stores, workers, change):
+def test_a_store_that_changes_its_length_is_reported(stores, workers, change):
     with DataLoader(stores, workers, 16, 2) as loader:
         list(loader.take(3))
         if change == "append":
@@ -151,7 +151,7 @@ def test_c17_a_store_that_changes_its_length_is_reported(stores, workers, change
 
 
 @pytest.mark.parametrize("workers", [0, 4])
-def test_c18_closing_a_store_under_the_loader_is_a_clear_error(stores, workers, bounded):
+def test_closing_a_store_under_the_loader_is_a_clear_error(stores, workers, bounded):
     with DataLoader(stores, workers, 16, 4) as loader:
         list(loader.take(3))
         stores["image"].close()
@@ -164,7 +164,7 @@ def test_c18_closing_a_store_under_the_loader_is_a_clear_error(stores, workers, 
         assert again.value is caught.value
 
 
-def test_c18_closing_while_batches_are_gathered_never_touches_freed_memory(tmp_path, bounded):
+def test_closing_while_batches_are_gathered_never_touches_freed_memory(tmp_path, bounded):
     """Batches that were delivered stay right; the others end in StoreClosed."""
     array = images(5000)
 
@@ -193,7 +193,7 @@ def test_the_stores_stay_open_after_close(stores):
 
 
 @pytest.mark.parametrize("workers", [0, 4])
-def test_t14_a_corrupt_record_is_an_error_at_its_step(tmp_path, workers):
+def test_a_corrupt_record_is_an_error_at_its_step(tmp_path, workers):
     rows = np.arange(RECORDS * 16, dtype=np.uint32).reshape(RECORDS, 16)
     with DenseStore(tmp_path / "rows", np.uint32, (16,), "raw") as store:
         store.append(rows)
@@ -223,7 +223,7 @@ def test_t14_a_corrupt_record_is_an_error_at_its_step(tmp_path, workers):
         assert np.array_equal(next(loader)["rows"], rows[112:128])
 
 
-def test_c18_ranks_share_stores_read_only(stores, run_script):
+def test_ranks_share_stores_read_only(stores, run_script):
     """Four processes open the same folders; together they read each global batch once."""
     for store in stores.values():
         store.sync()
@@ -274,7 +274,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_c9_stores_of_the_parent_are_read_by_a_loader_of_the_child(stores, run_script):
+def test_stores_of_the_parent_are_read_by_a_loader_of_the_child(stores, run_script):
     stores["image"].sync()
     finished = run_script(
         f"""
@@ -305,7 +305,7 @@ print("child", status)
     assert finished.stderr == ""
 
 
-def test_c7_a_script_with_open_stores_ends_in_silence(stores, run_script):
+def test_a_script_with_open_stores_ends_in_silence(stores, run_script):
     stores["text"].sync()
     finished = run_script(
         f"""
@@ -360,7 +360,7 @@ for step, batch in enumerate(loader):
     assert (sorted(os.listdir(paths["image"])), sorted(os.listdir(paths["text"]))) == files
 
 
-def test_c20_the_native_pool_is_the_stores_affair(stores):
+def test_the_native_pool_is_the_stores_affair(stores):
     before = zrecord.get_num_threads()
     with DataLoader(stores, 3, 16, 4) as loader:
         list(loader.take(10))
@@ -368,7 +368,7 @@ def test_c20_the_native_pool_is_the_stores_affair(stores):
         assert len(loader._ring.threads) == 3
 
 
-def test_t15_memory_threads_and_descriptors_stay_flat_over_stores(stores, run_script):
+def test_memory_threads_and_descriptors_stay_flat_over_stores(stores, run_script):
     if not os.path.exists("/proc/self/status"):
         pytest.skip("RssAnon is read from /proc, which is not here")
     for store in stores.values():
