@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 from second_reader import HEADER, JOURNAL, SLOT, Reader, word
@@ -24,7 +25,7 @@ SLOT_FIELDS = (
 )
 JOURNAL_FIELDS = (
     "magic version kind reserved count uuid base_seq epoch length live_bytes table_digest"
-    " tail_chunk tail_offset retired_chunk reserved"
+    " chunk_bytes tail_chunk tail_offset retired_chunk reserved"
 )
 ENTRY_FIELDS = {
     24: ("<IIIIQ", "offset stored_size logical_size chunk sum"),
@@ -43,14 +44,15 @@ def _fields(layout: str, names: str, data: bytes, at: int) -> Iterator[str]:
 
 
 def _plain(data: bytes, at: int, end: int, name: str) -> Iterator[str]:
-    """Bytes without structure; zeros in one line."""
-    if not any(data[at:end]):
-        if end > at:
-            yield f"{at:6d} {end - at:2d}  zeros"
-        return
-    for start in range(at, end, 16):
-        row = data[start : min(start + 16, end)]
-        yield f"{start:6d} {len(row):2d}  {row.hex():32s}  {name}"
+    """Bytes without structure; rows of zeros in one line."""
+    rows = [(start, data[start : min(start + 16, end)]) for start in range(at, end, 16)]
+    for has_content, run in groupby(rows, key=lambda row: any(row[1])):
+        if has_content:
+            for start, row in run:
+                yield f"{start:6d} {len(row):2d}  {row.hex():32s}  {name}"
+        else:
+            sizes = [(start, len(row)) for start, row in run]
+            yield f"{sizes[0][0]:6d} {sum(size for _, size in sizes):2d}  zeros"
 
 
 def _store(data: bytes, _: Reader) -> Iterator[str]:

@@ -18,7 +18,9 @@ from xxh3 import xxh3
 MASK = 2**64 - 1
 HEADER = struct.Struct("<4sBBHQQQ")
 SLOT = struct.Struct("<4sBBBBII16s16sQQQQQIIQQQQII")
-JOURNAL = struct.Struct("<4sBBHQ16sQQQQQIIII")
+JOURNAL = struct.Struct("<4sBBHQ16sQQQQQQIIII")
+# A wrong layout would take a journal that has to be redone for one that is not whole.
+assert (HEADER.size, SLOT.size + 8, JOURNAL.size) == (32, 144, 96)
 
 
 class Damaged(Exception):
