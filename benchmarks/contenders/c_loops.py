@@ -1,7 +1,7 @@
 """The limits: C's memcpy from a mapping, and libzstd in a loop with one context a thread.
 
-loops.c is compiled when it is asked for, by ziglang's compiler or the system's, against the zstd
-source that the native build uses.
+loops.c is compiled when it is asked for, by the system's compiler or else ziglang's, against the
+zstd source that the native build uses.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Configuration:
         columns: npt.NDArray[np.uint64] | None = None,
         kernel: str = "best",
     ) -> None:
-        self._columns = columns
+        self._columns = columns  # the pointer below does not keep the array alive
         self._config = ffi.new("zs_config *")
         self._config.size = ffi.sizeof("zs_config")
         self._config.length = length
