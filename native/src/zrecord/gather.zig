@@ -20,8 +20,10 @@ const Fault = status.Fault;
 const tile = 32;
 /// A raw batch below this is copied by the caller alone: waking a thread costs more.
 const parallel_raw_bytes_min = 2 << 20;
-/// The same for a batch that has to be decoded.
-const parallel_decode_bytes_min = 256 << 10;
+/// The same for a batch that has to be decoded, where setting out on a record costs as much as
+/// decoding some bytes.
+const parallel_decode_bytes_min = 128 << 10;
+const decode_record_bytes = 512;
 /// Stored bytes from which on a positional read beats faulting pages of the map one by one.
 pub const positional_bytes_min = 128 << 10;
 /// Blocks per thread: enough that one slow block does not leave the others idle.
@@ -45,8 +47,11 @@ pub fn gather(engine: anytype, indices: anytype, target: anytype, fault: *Fault)
     const Task = Gather(@TypeOf(engine.*), std.meta.Elem(@TypeOf(indices)), @TypeOf(target));
     const length = engine.length.load(.acquire);
     const bytes = target.bytes.len;
-    const bytes_min: usize = if (engine.codecs.codec == .raw) parallel_raw_bytes_min else parallel_decode_bytes_min;
-    const threads = if (bytes < bytes_min) 1 else parallel.threadCount();
+    const alone = switch (engine.codecs.codec) {
+        .raw => bytes < parallel_raw_bytes_min,
+        .zstd, .zstd_dict => bytes + indices.len * decode_record_bytes < parallel_decode_bytes_min,
+    };
+    const threads = if (alone) 1 else parallel.threadCount();
     const block_count = if (threads == 1) 1 else @min(indices.len, threads * blocks_per_thread);
     var task: Task = .{
         .engine = engine,
