@@ -157,6 +157,11 @@ def interpreters(session: nox.Session) -> None:
 def minimums(session: nox.Session, package: str) -> None:
     """Test a package with the oldest versions of what it requires."""
     required = {r for p in PROJECTS.values() for r in p["project"]["dependencies"]}
+    (bound,) = (r.partition(">=")[2] for r in required if r.startswith("zrecord"))
+    built = PROJECTS["zrecord"]["project"]["version"]
+    if bound != built:
+        session.error(f"loaderx accepts zrecord {bound}, of which there is no wheel, only {built}")
+    session.log(f"zrecord {built} is both the oldest that loaderx accepts and the current one")
     oldest = sorted(r.replace(">=", "==") for r in required if not r.startswith("zrecord"))
     install_wheels(session, *PACKAGES[: PACKAGES.index(package) + 1], constraints=tuple(oldest))
     run_tests(session, package)
@@ -287,6 +292,20 @@ def wheels(session: nox.Session) -> None:
         for tag in table:
             run_in_toolchain(session, *command, "--wheel", folder, ZRECORD_WHEEL=tag)
         run_in_toolchain(session, "packages/check_wheel.py", package, str(target))
+
+
+@nox.session(requires=["toolchain"], default=False)
+def foreign(session: nox.Session) -> None:
+    """Load the wheels of dist/wheels/ on musl, arm64 and Windows, as far as this system can."""
+    paths = [str(path) for path in sorted((DIST / "wheels").glob("*manylinux*x86_64.whl"))]
+    if sys.platform != "linux" or len(paths) != len(PACKAGES):
+        session.error("needs x86-64 Linux, and what `nox -s wheels` builds")
+    session.install(*paths)
+    run_in_toolchain(session, "native/fetch_zstd.py")
+    toolchain_python = ROOT / session.cache_dir.parent / "toolchain/bin/python"
+    scratch = Path(session.create_tmp()) / "loads"
+    arguments = [str(DIST / "wheels"), str(scratch), str(toolchain_python)]
+    session.run("python", "packages/load_wheels.py", *arguments)
 
 
 # A version manager's shim is there for interpreters that are not.
