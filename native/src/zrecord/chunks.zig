@@ -216,7 +216,7 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             created: bool = false,
             mutex: locks.Mutex = .init,
 
-            pub const Run = struct { location: Tail, count: usize, size: u64 };
+            pub const Run = struct { location: Tail, count: usize };
 
             /// Reserves space for as many of the sizes, from the first on, as fit one chunk: at least one.
             pub fn reserve(self: *Frontier, sizes: []const u32, fault: *Fault) status.Error!Run {
@@ -236,7 +236,7 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
                 }
                 self.tail.offset = @intCast(end);
                 self.reserved += end - start.offset;
-                return .{ .location = start, .count = count, .size = end - start.offset };
+                return .{ .location = start, .count = count };
             }
 
             fn roll(self: *Frontier, fault: *Fault) status.Error!void {

@@ -203,8 +203,6 @@ pub fn Reader(comptime Engine: type, comptime codec: format.Codec) type {
         decoder: codec_zig.Decoder,
         /// Stored bytes that were read by position and are not the record itself.
         scratch: []u8 = &.{},
-        /// Checks each record, whatever the store's mode says.
-        check_all: bool = false,
 
         const Self = @This();
 
@@ -225,7 +223,7 @@ pub fn Reader(comptime Engine: type, comptime codec: format.Codec) type {
             const engine = self.engine;
             const dims_size = dimsSize(entry);
             const payload_size = entry.stored_size - dims_size;
-            const check = self.check_all or switch (engine.checksums) {
+            const check = switch (engine.checksums) {
                 .always => true,
                 .once => !engine.verified.contains(index),
                 .off => false,
@@ -255,7 +253,7 @@ pub fn Reader(comptime Engine: type, comptime codec: format.Codec) type {
                 }
                 self.decoder.decode(stored[0..payload_size], target) catch |err| switch (err) {
                     error.OutOfMemory => return error.OutOfMemory,
-                    error.BadFrame => return fault.corruptRecord(.{ .chunk = entry.chunk }, index, 0, 0),
+                    error.BadFrame => return damaged(index, entry, 0, 0, fault),
                 };
             }
             if (check) {
@@ -273,8 +271,14 @@ pub fn Reader(comptime Engine: type, comptime codec: format.Codec) type {
         inline fn compare(self: *Self, index: u64, entry: *const Engine.Entry, stored_hash: u64, fault: *Fault) Error!void {
             const sum = format.entrySum(&self.engine.uuid, index, entry, stored_hash);
             if (sum != entry.sum and Engine.limits.mistake() != .record_sum_skipped) {
-                return fault.corruptRecord(.{ .chunk = entry.chunk }, index, entry.sum, sum);
+                return damaged(index, entry, entry.sum, sum, fault);
             }
+        }
+
+        fn damaged(index: u64, entry: *const Engine.Entry, expected: u64, found: u64, fault: *Fault) Error {
+            const err = fault.corruptRecord(.{ .chunk = entry.chunk }, index, expected, found);
+            fault.offset = entry.offset;
+            return err;
         }
 
         fn payloadLocation(entry: *const Engine.Entry, payload_size: usize) format.Location {

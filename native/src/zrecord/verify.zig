@@ -92,6 +92,7 @@ fn Scan(comptime E: type, comptime Observer: type) type {
                 offset += entry.stored_size;
                 if (sum == entry.sum) continue;
                 const err = fault.corruptRecord(.{ .chunk = entry.chunk }, index, entry.sum, sum);
+                fault.offset = entry.offset;
                 try self.found(err, index, fault);
             }
             self.report.records += records.len;

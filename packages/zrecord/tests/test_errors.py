@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zrecord
 from conftest import ROWS, assert_same
-from zrecord import DenseStore, RaggedStore, StoreClosed, _status, errors
+from zrecord import CorruptRecord, DenseStore, RaggedStore, StoreClosed, _status, errors
 from zrecord._native import ffi, lib
 
 TREE = {
@@ -276,3 +276,16 @@ def _fill(path: str) -> None:
     with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(4096)):
             pass
+
+
+def test_a_damaged_record_says_where_it_lies(tmp_path):
+    with DenseStore(tmp_path / "s", np.uint8, (100,), "raw") as store:
+        store.append(np.zeros((5, 100), np.uint8))
+    (chunk,) = (tmp_path / "s").glob("*.chunk")
+    content = bytearray(chunk.read_bytes())
+    content[310] ^= 1
+    chunk.write_bytes(content)
+    with DenseStore(tmp_path / "s", mode="r") as store:
+        with pytest.raises(CorruptRecord, match="offset 300") as caught:
+            store.gather([1, 3])
+        assert caught.value.index == 3
