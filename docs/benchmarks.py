@@ -1,15 +1,21 @@
-"""The Sphinx directive `benchmarks`: tables with bars, out of benchmarks/results/*.json.
+"""Two Sphinx directives that draw benchmarks/results/*.json.
 
     ```{benchmarks} dense ragged
     ```
 
-The argument names questions; each is a JSON file of that name. A question without a file is said
-to be not measured.
+draws a table with bars for each group of the named questions, and
+
+    ```{distances} dense ragged
+    ```
+
+one table of what they aim at: the rival's time over ours, and the share of the machine's limit. A
+question without a file is said to be not measured.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -18,7 +24,12 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
-RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
+HARNESS = Path(__file__).resolve().parents[1] / "benchmarks"
+RESULTS = HARNESS / "results"
+sys.path.append(str(HARNESS))
+from report import target_line  # noqa: E402
+from targets import TARGETS  # noqa: E402
+
 OURS = ("zrecord", "loaderx")
 PREDECESSOR = "loaderx 1.7"
 
@@ -54,6 +65,59 @@ class Benchmarks(Directive):
             words = f"Not measured, or not committed: {', '.join(missing)}."
             drawn.append(nodes.paragraph(text=words))
         return drawn
+
+
+class Distances(Directive):
+    """Draw how far the results of the named questions are from their targets and limits."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """Return one table."""
+        lines = []
+        for question in self.arguments[0].split():
+            path = RESULTS / f"{question}.json"
+            if path.exists():
+                self.state.document.settings.env.note_dependency(str(path))
+                document = json.loads(path.read_text("utf-8"))
+                asked = [t for t in TARGETS if t.question == question]
+                lines += [_distance(document, target) for target in asked]
+        if not lines:
+            return [nodes.paragraph(text="Not measured, or not committed.")]
+        head = ("figure", "ours", "against", "reached", "asked", "of the limit")
+        return [
+            nodes.raw(
+                "",
+                '<table class="benchmark"><thead><tr>'
+                + "".join(f"<th>{cell}</th>" for cell in head)
+                + f"</tr></thead><tbody>{''.join(lines)}</tbody></table>",
+                format="html",
+            )
+        ]
+
+
+def _distance(document: dict[str, Any], target: Any) -> str:
+    line = target_line(document, target)
+    what = f"{target.question}: {target.group}"
+    if line is None:
+        cells = [
+            what,
+            target.ours[0],
+            target.against[0] if target.against else "",
+            "not run",
+        ]
+        cells += ["", ""]
+    else:
+        share = "" if line["limit"] is None else f"{line['limit']:.2f}"
+        against, asked = line["against"], line["at_least"]
+        cells = [what, line["ours"], against, line["figure"], asked, share]
+    kind = "" if line is None or line["met"] else ' class="missed"'
+    return (
+        f"<tr{kind}>"
+        + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        + "</tr>"
+    )
 
 
 def _section(name: str, document: dict[str, Any]) -> nodes.section:
@@ -130,6 +194,7 @@ def _rate(row: dict[str, Any], what: str) -> str:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the directive."""
+    """Register the directives."""
     app.add_directive("benchmarks", Benchmarks)
+    app.add_directive("distances", Distances)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
