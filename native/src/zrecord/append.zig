@@ -19,8 +19,8 @@ const State = state_zig.State;
 const block_records_max = 1024;
 /// Most records whose entries are collected before they are written.
 const batch_records_max = 1 << 16;
-/// Encoding less than this is not worth waking a thread for.
-const parallel_bytes_min = 128 << 10;
+/// What encoding a byte takes at the usual level.
+const encode_byte_ns = 4;
 
 pub fn Staged(comptime Engine: type) type {
     return struct {
@@ -84,8 +84,7 @@ pub fn Staged(comptime Engine: type) type {
             };
             const bytes = source.start(first + count) - source.start(first);
             // Raw records are copied by the system call, which the file system lets through one by one.
-            const alone = engine.codecs.codec == .raw or bytes < parallel_bytes_min;
-            const threads = if (alone) 1 else parallel.threadCount();
+            const threads = if (engine.codecs.codec == .raw) 1 else parallel.threadsFor(bytes * encode_byte_ns);
             parallel.run(engine.medium, threads, block_count, &batch, Batch(@TypeOf(source)).writeBlock);
             if (batch.failed.raw) {
                 fault.* = batch.fault;

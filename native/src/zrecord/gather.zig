@@ -18,14 +18,13 @@ const Fault = status.Fault;
 
 /// Records that go through the steps together.
 const tile = 32;
-/// A raw batch below this is copied by the caller alone: waking a thread costs more.
-const parallel_raw_bytes_min = 2 << 20;
-/// The same for a batch that has to be decoded, where setting out on a record costs as much as
-/// decoding some bytes.
-const parallel_decode_bytes_min = 128 << 10;
-const decode_record_bytes = 512;
-/// Stored bytes from which on a positional read beats faulting pages of the map one by one.
-pub const positional_bytes_min = 128 << 10;
+/// What a thread needs for a record, and for each of its bytes: picoseconds, measured.
+const Cost = struct { record: u64, byte: u64 };
+const copy_cost: Cost = .{ .record = 25_000, .byte = 150 };
+const decode_cost: Cost = .{ .record = 500_000, .byte = 800 };
+/// Stored bytes from which on the kernel is told of a record before it is copied out of the map. One that
+/// is not in memory would come page by page otherwise; one that is costs a few percent more.
+pub const read_ahead_bytes_min = 128 << 10;
 /// Blocks per thread: enough that one slow block does not leave the others idle.
 const blocks_per_thread = 4;
 /// Bytes of a record that are fetched ahead; the processor's own prefetching continues from there.
@@ -47,11 +46,8 @@ pub fn gather(engine: anytype, indices: anytype, target: anytype, fault: *Fault)
     const Task = Gather(@TypeOf(engine.*), std.meta.Elem(@TypeOf(indices)), @TypeOf(target));
     const length = engine.length.load(.acquire);
     const bytes = target.bytes.len;
-    const alone = switch (engine.codecs.codec) {
-        .raw => bytes < parallel_raw_bytes_min,
-        .zstd, .zstd_dict => bytes + indices.len * decode_record_bytes < parallel_decode_bytes_min,
-    };
-    const threads = if (alone) 1 else parallel.threadCount();
+    const cost = if (engine.codecs.codec == .raw) copy_cost else decode_cost;
+    const threads = parallel.threadsFor((indices.len *| cost.record +| bytes *| cost.byte) / 1000);
     const block_count = if (threads == 1) 1 else @min(indices.len, threads * blocks_per_thread);
     var task: Task = .{
         .engine = engine,
@@ -144,7 +140,10 @@ fn Gather(comptime Engine: type, comptime Index: type, comptime Target: type) ty
                     try checkEntry(engine, codec, entry, index, fault);
                     try self.target.check(ordinal, entry, index, fault);
                     views[lane] = try engine.chunks.view(locationOf(entry), index, fault);
-                    if (views[lane]) |view| prefetchBytes(view, entry.stored_size);
+                    if (views[lane]) |view| {
+                        prefetchBytes(view, entry.stored_size);
+                        if (entry.stored_size >= read_ahead_bytes_min) engine.chunks.willNeed(entry.chunk, entry.offset, entry.stored_size);
+                    }
                 }
                 for (start..stop, 0..) |ordinal, lane| {
                     const dims = try reader.take(resolved[lane], &entries[lane], views[lane], self.target.at(ordinal), fault);
@@ -231,7 +230,7 @@ pub fn Reader(comptime Engine: type, comptime codec: format.Codec) type {
             var stored_hash: u64 = undefined;
             var dims: []const u8 = &.{};
             if (codec == .raw) {
-                if (view != null and payload_size < positional_bytes_min) {
+                if (view != null) {
                     @memcpy(target, view.?);
                     if (dims_size > 0) dims = view.?[payload_size..][0..dims_size];
                 } else {

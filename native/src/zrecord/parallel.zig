@@ -30,6 +30,41 @@ pub fn threadCount() u32 {
     return thread_count.load(.monotonic);
 }
 
+/// Work from which on a second thread pays, though it has to be woken first.
+const wake_ns_min = 200_000;
+/// The same where workers are awake: while one call follows the other.
+const join_ns_min = 30_000;
+/// Calls that are no further apart follow each other: a worker spins about as long.
+const row_ns_max = 50_000;
+
+/// How many threads a call should use, the caller included, for what one would do in `work_ns`. The
+/// processors that other calls keep busy count as taken.
+pub fn threadsFor(work_ns: u64) u32 {
+    const most = threadCount();
+    if (most == 1 or work_ns < join_ns_min) return 1;
+    if (work_ns < wake_ns_min and now() -% last_end.load(.monotonic) > row_ns_max) return 1;
+    return @max(1, most -| calls.load(.monotonic));
+}
+
+/// Calls of `run` that have not returned.
+var calls: std.atomic.Value(u32) = .init(0);
+/// When one returned last.
+var last_end: std.atomic.Value(u64) = .init(0);
+
+/// Nanoseconds on a clock that only goes forward.
+fn now() u64 {
+    if (builtin.os.tag == .windows) {
+        var count: i64 = 0;
+        _ = QueryPerformanceCounter(&count);
+        return @as(u64, @intCast(count)) *% 100; // ten million a second on every system that we load on
+    }
+    var time: std.c.timespec = undefined;
+    _ = std.c.clock_gettime(.MONOTONIC, &time);
+    return @as(u64, @intCast(time.sec)) *% std.time.ns_per_s +% @as(u64, @intCast(time.nsec));
+}
+
+extern "kernel32" fn QueryPerformanceCounter(count: *i64) callconv(.winapi) c_int;
+
 const Job = struct {
     work: *const fn (*anyopaque, usize) void,
     context: *anyopaque,
@@ -77,6 +112,11 @@ const spin_count = 1000;
 pub fn run(medium: anytype, threads: u32, block_count: usize, context: anytype, comptime work: fn (@TypeOf(context), usize) void) void {
     const Context = @TypeOf(context);
     const wanted: u32 = @intCast(@min(threads, block_count));
+    _ = calls.fetchAdd(1, .monotonic);
+    defer {
+        _ = calls.fetchSub(1, .monotonic);
+        last_end.store(now(), .monotonic);
+    }
     if (wanted <= 1) {
         for (0..block_count) |block| work(context, block);
         return;
@@ -130,6 +170,7 @@ fn own(process: u64) void {
             seen = other;
         } else {
             pool = .{};
+            calls.store(1, .monotonic); // of this caller
             @atomicStore(u64, &owner, process, .release);
             return;
         }
@@ -165,8 +206,8 @@ fn worker() void {
 /// Returns when the word is no longer `value` (null: when it is zero), or after a moment.
 fn spinWhile(word: *const std.atomic.Value(u32), value: ?u32) void {
     for (0..spin_count) |_| {
-        const now = word.load(.acquire);
-        if (if (value) |old| now != old else now == 0) return;
+        const found = word.load(.acquire);
+        if (if (value) |old| found != old else found == 0) return;
         std.atomic.spinLoopHint();
     }
 }
