@@ -72,11 +72,12 @@ inline fn locate(engine: anytype, layout: Layout, indices: anytype, length: u64,
     return true;
 }
 
-/// A call costs more than the copy for small records.
+/// A call costs more than the copy of a very small record. From there on libc's copy, which knows this
+/// processor's widest registers, keeps more of the records that are on their way in flight.
 inline fn copy(target: []u8, source: [*]const u8) void {
     const Vector = @Vector(16, u8);
     const size = @sizeOf(Vector);
-    if (target.len < size or target.len > 16 * size) {
+    if (target.len < size or target.len > 4 * size) {
         @memcpy(target, source);
         return;
     }
