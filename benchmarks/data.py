@@ -1,7 +1,8 @@
 """The source records and the random plans, the same for every contender and every run.
 
-Dense records are bytes: a slow ramp with four bits of noise, so that they compress mildly, as
-images do. The first bytes of a record hold its number, so that a loader's rows can be recognised.
+Dense records are bytes: a ramp over at most a quarter of their range with four bits of noise, so that
+records of any size compress mildly, as images do. The first bytes of a record hold its number, so
+that a loader's rows can be recognised.
 Ragged records are int32 tokens: many small numbers and few large ones, of log-normal length.
 """
 
@@ -24,7 +25,8 @@ def dense_file(folder: Path, rows: int, shape: tuple[int, ...]) -> Path:
     target = np.lib.format.open_memmap(path, "w+", np.uint8, (rows, *shape))
     flat = target.reshape(rows, width)
     rng = np.random.default_rng(SEED)
-    ramp = (np.arange(width) // 32).astype(np.uint8)
+    steps = min(64, max(1, width // 32))
+    ramp = (np.arange(width) * steps // width).astype(np.uint8)
     step = max(1, 2**24 // width)
     for start in range(0, rows, step):
         part = flat[start : start + step]
