@@ -1,8 +1,8 @@
 """The source records and the random plans, the same for every contender and every run.
 
-Dense records are bytes: a ramp over at most a quarter of their range with four bits of noise, so that
-records of any size compress mildly, as images do. The first bytes of a record hold its number, so
-that a loader's rows can be recognised.
+Dense records are bytes: a ramp over at most a quarter of their range with four bits of noise, so
+that records of any size compress mildly, as images do. The first bytes of a record hold its number,
+so that a loader's rows can be recognised.
 Ragged records are int32 tokens: many small numbers and few large ones, of log-normal length.
 """
 

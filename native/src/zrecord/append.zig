@@ -2,6 +2,8 @@
 //! until a commit makes all of them visible at once.
 //!
 //! source -> blocks of consecutive records -> workers: encode, sum, reserve, write -> join -> entries
+//!
+//! Raw records take their places before the workers begin, in index order: regular.zig builds on it.
 
 const std = @import("std");
 const codec = @import("codec.zig");
@@ -19,8 +21,10 @@ const State = state_zig.State;
 const block_records_max = 1024;
 /// Most records whose entries are collected before they are written.
 const batch_records_max = 1 << 16;
-/// What encoding a byte takes at the usual level.
-const encode_byte_ns = 4;
+/// What a byte takes a thread, in picoseconds: to be encoded at the usual level, or to be summed and
+/// copied by the system call. The latter go one by one, beside the sums of others.
+const encode_byte_ps = 4000;
+const copy_byte_ps = 300;
 
 pub fn Staged(comptime Engine: type) type {
     return struct {
@@ -83,8 +87,9 @@ pub fn Staged(comptime Engine: type) type {
                 .block_starts = block_starts.items,
             };
             const bytes = source.start(first + count) - source.start(first);
-            // Raw records are copied by the system call, which the file system lets through one by one.
-            const threads = if (engine.codecs.codec == .raw) 1 else parallel.threadsFor(bytes * encode_byte_ns);
+            const raw = engine.codecs.codec == .raw;
+            if (raw) try self.place(source, first, entries, fault);
+            const threads = parallel.threadsFor(bytes *| @as(u64, if (raw) copy_byte_ps else encode_byte_ps) / 1000);
             parallel.run(engine.medium, threads, block_count, &batch, Batch(@TypeOf(source)).writeBlock);
             if (batch.failed.raw) {
                 fault.* = batch.fault;
@@ -96,6 +101,31 @@ pub fn Staged(comptime Engine: type) type {
             }
             if (try engine.table.write(self.state.length, entries, fault)) self.created = true;
             self.state.length += count;
+        }
+
+        /// Sets each entry's size, chunk and offset, for records that are stored as they come.
+        fn place(self: *Self, source: anytype, first: usize, entries: []Entry, fault: *Fault) Error!void {
+            var sizes: [block_records_max]u32 = undefined;
+            var start: usize = 0;
+            while (start < entries.len) {
+                const count = @min(entries.len - start, block_records_max);
+                for (sizes[0..count], start..) |*size, ordinal| {
+                    size.* = @intCast(source.at(first + ordinal).len + dimBytes(source, first + ordinal).len);
+                }
+                var done: usize = 0;
+                while (done < count) {
+                    const run = try self.frontier.reserve(sizes[done..count], fault);
+                    var offset = run.location.offset;
+                    for (entries[start + done ..][0..run.count], sizes[done..][0..run.count]) |*entry, size| {
+                        entry.stored_size = size;
+                        entry.chunk = run.location.chunk;
+                        entry.offset = offset;
+                        offset += size;
+                    }
+                    done += run.count;
+                }
+                start += count;
+            }
         }
 
         pub fn finish(self: *Self) State {
@@ -165,7 +195,7 @@ pub fn Staged(comptime Engine: type) type {
                                 break :encoded buffer[used - size ..][0..size];
                             },
                         };
-                        const dims = self.dimBytes(ordinal);
+                        const dims = dimBytes(self.source, self.first + ordinal);
                         stored[ordinal - from] = payload;
                         sizes[ordinal - from] = @intCast(payload.len + dims.len);
                         const entry = &self.entries[ordinal];
@@ -176,10 +206,21 @@ pub fn Staged(comptime Engine: type) type {
                     }
                     var done = from;
                     while (done < to) {
-                        const run = try self.staged.frontier.reserve(sizes[done - from .. to - from], fault);
+                        const run = if (engine.codecs.codec == .raw)
+                            self.placed(done, to)
+                        else
+                            try self.staged.frontier.reserve(sizes[done - from .. to - from], fault);
                         try self.writeRun(done, stored[done - from ..][0..run.count], run.location, fault);
                         done += run.count;
                     }
+                }
+
+                /// As many records, from `from` on, as have their places in one chunk.
+                fn placed(self: *Work, from: usize, to: usize) Engine.Chunks.Frontier.Run {
+                    const entries = self.entries[from..to];
+                    var count: usize = 1;
+                    while (count < entries.len and entries[count].chunk == entries[0].chunk) count += 1;
+                    return .{ .location = .{ .chunk = entries[0].chunk, .offset = entries[0].offset }, .count = count };
                 }
 
                 /// Writes consecutive stored records to one place and completes their entries.
@@ -189,7 +230,7 @@ pub fn Staged(comptime Engine: type) type {
                     var piece_count: usize = 0;
                     var offset = location.offset;
                     for (stored, from..) |payload, ordinal| {
-                        for ([2][]const u8{ payload, self.dimBytes(ordinal) }) |bytes| {
+                        for ([2][]const u8{ payload, dimBytes(self.source, self.first + ordinal) }) |bytes| {
                             if (bytes.len == 0) continue;
                             // Neighbours in memory are neighbours in the file: one piece.
                             if (piece_count > 0) {
@@ -224,14 +265,14 @@ pub fn Staged(comptime Engine: type) type {
                     const items = self.source.at(self.first + ordinal).len / self.staged.engine.width;
                     return @bitCast(format.Shape.of(dims, items).?);
                 }
-
-                /// The dimensions that are stored behind the payload.
-                fn dimBytes(self: *Work, ordinal: usize) []const u8 {
-                    if (!has_dims) return &.{};
-                    const dims = self.source.dimsAt(self.first + ordinal);
-                    return if (dims.len >= format.Shape.stored_rank_min) std.mem.sliceAsBytes(dims) else &.{};
-                }
             };
         }
     };
+}
+
+/// The dimensions that are stored behind the payload.
+fn dimBytes(source: anytype, ordinal: usize) []const u8 {
+    if (!@hasDecl(@TypeOf(source), "dimsAt")) return &.{};
+    const dims = source.dimsAt(ordinal);
+    return if (dims.len >= format.Shape.stored_rank_min) std.mem.sliceAsBytes(dims) else &.{};
 }

@@ -228,18 +228,34 @@ def test_set_and_get():
         zrecord.set_num_threads(before)
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_the_number_of_threads_changes_no_result(tmp_path, count, codec, codec_options):
+@pytest.fixture
+def set_threads():
     before = zrecord.get_num_threads()
+    yield zrecord.set_num_threads
+    zrecord.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_the_number_of_threads_changes_no_result(
+    tmp_path, count, codec, codec_options, set_threads
+):
     rows = np.random.default_rng(1).integers(0, 9, (300, 5000), dtype="u2")
-    try:
-        zrecord.set_num_threads(count)
-        with DenseStore(tmp_path / "s", "u2", (5000,), **codec_options) as store:
-            store.append(rows)
-            indices = np.random.default_rng(2).integers(0, 300, 1000)
-            assert_same(store[indices], rows[indices])
-    finally:
-        zrecord.set_num_threads(before)
+    set_threads(count)
+    with DenseStore(tmp_path / "s", "u2", (5000,), **codec_options) as store:
+        store.append(rows)
+        indices = np.random.default_rng(2).integers(0, 300, 1000)
+        assert_same(store[indices], rows[indices])
+
+
+def test_raw_records_lie_in_order_whatever_threads_wrote_them(tmp_path, set_threads):
+    # Gathers that need no table entry build on it.
+    records = np.random.default_rng(3).integers(0, 256, (3000, 5000), dtype=np.uint8)
+    set_threads(4)
+    with DenseStore(tmp_path / "s", np.uint8, (5000,), "raw") as store:
+        store.append(records[:1])
+        store.append(records[1:])
+    (chunk,) = (tmp_path / "s").glob("*.chunk")
+    assert chunk.read_bytes() == records.tobytes()
 
 
 def test_the_environment_variable(monkeypatch):
