@@ -89,8 +89,8 @@ pub fn Staged(comptime Engine: type) type {
             const bytes = source.start(first + count) - source.start(first);
             const raw = engine.codecs.codec == .raw;
             if (raw) try self.place(source, first, entries, fault);
-            const threads = parallel.threadsFor(bytes *| @as(u64, if (raw) copy_byte_ps else encode_byte_ps) / 1000);
-            parallel.run(engine.medium, threads, block_count, &batch, Batch(@TypeOf(source)).writeBlock);
+            const threads = parallel.threadsFor(engine.medium, bytes *| @as(u64, if (raw) copy_byte_ps else encode_byte_ps) / 1000);
+            parallel.run(threads, block_count, &batch, Batch(@TypeOf(source)).writeBlock);
             if (batch.failed.raw) {
                 fault.* = batch.fault;
                 return batch.failure;

@@ -47,7 +47,7 @@ pub fn gather(engine: anytype, indices: anytype, target: anytype, fault: *Fault)
     const length = engine.length.load(.acquire);
     const bytes = target.bytes.len;
     const cost = if (engine.codecs.codec == .raw) copy_cost else decode_cost;
-    const threads = parallel.threadsFor((indices.len *| cost.record +| bytes *| cost.byte) / 1000);
+    const threads = parallel.threadsFor(engine.medium, (indices.len *| cost.record +| bytes *| cost.byte) / 1000);
     const block_count = if (threads == 1) 1 else @min(indices.len, threads * blocks_per_thread);
     var task: Task = .{
         .engine = engine,
@@ -56,7 +56,7 @@ pub fn gather(engine: anytype, indices: anytype, target: anytype, fault: *Fault)
         .length = length,
         .block_count = block_count,
     };
-    parallel.run(engine.medium, threads, block_count, &task, Task.gatherBlock);
+    parallel.run(threads, block_count, &task, Task.gatherBlock);
     if (engine.lock_free) try recovery.requireUnchanged(engine, fault);
     if (task.failed.raw) {
         fault.* = task.fault;

@@ -37,18 +37,17 @@ const join_ns_min = 30_000;
 /// Calls that are no further apart follow each other: a worker spins about as long.
 const row_ns_max = 50_000;
 
-/// How many threads a call should use, the caller included, for what one would do in `work_ns`. The
-/// processors that other calls keep busy count as taken.
-pub fn threadsFor(work_ns: u64) u32 {
+/// How many threads `run` should get, the caller included, for what one would do in `work_ns`. Those of
+/// other calls count as taken.
+pub fn threadsFor(medium: anytype, work_ns: u64) u32 {
     const most = threadCount();
     if (most == 1 or work_ns < join_ns_min) return 1;
     if (work_ns < wake_ns_min and now() -% last_end.load(.monotonic) > row_ns_max) return 1;
-    return @max(1, most -| calls.load(.monotonic));
+    own(medium.processId());
+    return @max(1, most -| pool.job_count.load(.monotonic));
 }
 
-/// Calls of `run` that have not returned.
-var calls: std.atomic.Value(u32) = .init(0);
-/// When one returned last.
+/// When a call of `run` returned last.
 var last_end: std.atomic.Value(u64) = .init(0);
 
 /// Nanoseconds on a clock that only goes forward.
@@ -89,6 +88,7 @@ const Pool = struct {
     work_arrived: locks.Condition = .init,
     worker_left: locks.Condition = .init,
     jobs: std.DoublyLinkedList = .{},
+    job_count: std.atomic.Value(u32) = .init(0),
     worker_count: u32 = 0,
     spinning_count: u32 = 0,
     parked_count: u32 = 0,
@@ -107,16 +107,12 @@ const worker_stack_size = 512 << 10;
 /// Looks at a word that another thread will change, with a pause after each: some tens of microseconds.
 const spin_count = 1000;
 
-/// Calls work(context, block) for each block once, on up to `threads` threads, the caller among
-/// them. Returns when all are done.
-pub fn run(medium: anytype, threads: u32, block_count: usize, context: anytype, comptime work: fn (@TypeOf(context), usize) void) void {
+/// Calls work(context, block) for each block once, on up to `threads` threads (of `threadsFor`), the
+/// caller among them. Returns when all are done.
+pub fn run(threads: u32, block_count: usize, context: anytype, comptime work: fn (@TypeOf(context), usize) void) void {
     const Context = @TypeOf(context);
     const wanted: u32 = @intCast(@min(threads, block_count));
-    _ = calls.fetchAdd(1, .monotonic);
-    defer {
-        _ = calls.fetchSub(1, .monotonic);
-        last_end.store(now(), .monotonic);
-    }
+    defer last_end.store(now(), .monotonic);
     if (wanted <= 1) {
         for (0..block_count) |block| work(context, block);
         return;
@@ -132,10 +128,9 @@ pub fn run(medium: anytype, threads: u32, block_count: usize, context: anytype, 
         .block_count = block_count,
         .join_max = wanted - 1,
     };
-    own(medium.processId());
-
     pool.mutex.lock();
     pool.jobs.append(&job.link);
+    _ = pool.job_count.fetchAdd(1, .monotonic);
     _ = pool.arrivals.fetchAdd(1, .monotonic);
     while (pool.worker_count < wanted - 1) {
         const thread = std.Thread.spawn(.{ .stack_size = worker_stack_size }, worker, .{}) catch break;
@@ -149,6 +144,7 @@ pub fn run(medium: anytype, threads: u32, block_count: usize, context: anytype, 
 
     pool.mutex.lock();
     pool.jobs.remove(&job.link);
+    _ = pool.job_count.fetchSub(1, .monotonic);
     if (job.joined.load(.monotonic) > 0) {
         pool.mutex.unlock();
         spinWhile(&job.joined, null);
@@ -170,7 +166,6 @@ fn own(process: u64) void {
             seen = other;
         } else {
             pool = .{};
-            calls.store(1, .monotonic); // of this caller
             @atomicStore(u64, &owner, process, .release);
             return;
         }
@@ -229,11 +224,12 @@ test "every block once, on any number of threads" {
         }
     };
     var medium: files.Files = undefined;
+    own(medium.processId());
     for ([_]u32{ 1, 2, 5 }) |threads| {
         for ([_]usize{ 0, 1, 2, 1000 }) |blocks| {
             for (0..50) |_| {
                 var context: Context = .{};
-                run(&medium, threads, blocks, &context, Context.work);
+                run(threads, blocks, &context, Context.work);
                 for (context.seen, 0..) |seen, block| {
                     try std.testing.expectEqual(@intFromBool(block < blocks), seen.raw);
                 }
