@@ -122,7 +122,7 @@ pub fn Chunks(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             defer self.release(location.chunk);
             const size = self.medium.size(file) catch |err| return fault.in(name, err);
             const readable = if (location.chunk == tail.chunk) @min(size, tail.offset) else size;
-            if (end > readable) return fault.corruptRecord(name, record, readable, end);
+            if (end > readable) return fault.corruptRecord(name, record, end, readable);
             if (self.mapping) {
                 self.mutex.lock();
                 defer self.mutex.unlock();

@@ -505,6 +505,16 @@ def test_weights_belong_to_the_state() -> None:
         Sampler(50, 5, "iid", weights=weights).load_state_dict(state)
 
 
+def test_a_state_after_the_last_step() -> None:
+    sampler = Sampler(300, 64)
+    sampler.seek(LAST)
+    sampler.next()
+    other = Sampler(300, 64)
+    other.load_state_dict(sampler.state_dict())
+    with pytest.raises(ValueError, match="step must be"):
+        other.next()
+
+
 def test_a_state_without_strictness() -> None:
     sampler = Sampler(1000, 8)
     sampler.seek(5)
@@ -520,7 +530,7 @@ def test_a_state_without_strictness() -> None:
     [
         (-8, ValueError),
         (3, ValueError),
-        (2**64 * 8, ValueError),
+        (2**64 * 8 + 8, ValueError),
         pytest.param(HUGE, ValueError, id="huge"),
         (8.0, TypeError),
         ("8", TypeError),

@@ -328,7 +328,7 @@ class DataLoader:
         Raises
         ------
         TypeError
-            If a `sampler` was given that has no ``batch_size``.
+            If a sampler was given that has no ``batch_size``.
         LoaderClosed
             If the loader is closed.
         LoaderxError

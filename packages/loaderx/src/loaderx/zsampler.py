@@ -451,7 +451,8 @@ class Sampler:
             differences.append("position: state has nothing")
         if differences:
             raise StateMismatch("state of another sampler: " + "; ".join(differences), differences)
-        position_max = _native.STEP_MAX * self.global_batch
+        # One beyond the last step: a sampler that has handed out everything.
+        position_max = (_native.STEP_MAX + 1) * self.global_batch
         position = _integer("state['position']", state["position"], 0, position_max)
         step, excess = divmod(position, self.global_batch)
         if strict and excess:

@@ -183,6 +183,9 @@ class DenseStore(_Store["npt.NDArray[Any]"]):
         -----
         The records survive the end of the process when this returns, and a power cut after the
         next `sync` or `close`.
+
+        An exception that a signal handler raises, such as KeyboardInterrupt, may come when the
+        commit is done already: compare ``len(store)`` before trying again.
         """
         array = self._as_records(records)
         return self._handle.append_dense(self._parts(array))

@@ -232,8 +232,11 @@ class RaggedStore(_Store["list[npt.NDArray[Any]]"]):
 
         Notes
         -----
-        Of an append that raises, whatever the reason, nothing is kept. The records survive the end
-        of the process when this returns, and a power cut after the next `sync` or `close`.
+        Of an append that raises nothing is kept. The records survive the end of the process when
+        this returns, and a power cut after the next `sync` or `close`.
+
+        An exception that a signal handler raises, such as KeyboardInterrupt, may come when the
+        commit is done already: compare ``len(store)`` before trying again.
         """
         if isinstance(records, RaggedBatch):
             parts = self._parts_of_batch(records)
