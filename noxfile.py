@@ -106,14 +106,14 @@ def rebuild(session: nox.Session, package: str) -> None:
 @nox.session(venv_backend="none", requires=["toolchain"])
 def test_native(session: nox.Session) -> None:
     """Run the Zig tests, a million crashes among them, and compare the C interface."""
-    zig_build(session, "test", "check-all")
+    zig_build(session, "test")
     run_in_toolchain(session, "native/test/abi.py")
 
 
 @nox.session(venv_backend="none", requires=["toolchain"])
 def stress(session: nox.Session) -> None:
-    """Kill, damage, fuzz and race the store; search the protocol's model; run the second reader."""
-    zig_build(session, "stress")
+    """Kill, damage, fuzz and race the store; search the model; analyse all eight targets."""
+    zig_build(session, "stress", "check-all")
     run_in_toolchain(session, "native/test/protocol_model.py")
     run_in_toolchain(session, "native/test/annotate.py")
 
@@ -313,12 +313,12 @@ FOUND = [p for p in PYTHONS if "shims" not in (shutil.which(f"python{p}") or "sh
 FOUND = FOUND or [f"{sys.version_info[0]}.{sys.version_info[1]}"]
 # Every kind of test once, on the newest Python here.
 TESTS = [
-    "lint", "typecheck", "test_native", f"test_zrecord-{FOUND[-1]}", f"test_loaderx-{FOUND[-1]}",
-    "quickstart", "realdata", "docs",
+    "test_native", f"test_zrecord-{FOUND[-1]}", f"test_loaderx-{FOUND[-1]}", "quickstart",
+    "realdata", "docs",
 ]  # fmt: skip
-# All tests on the oldest Python too, with the oldest requirements and without the fast paths; on
-# every Python, what that may break.
-MATRIX = ["minimums", "slow_paths", "interpreters", "stress", "rebuild"]
+# Style and types; all tests on the oldest Python, with the oldest requirements and without the fast
+# paths; on every Python, what that may break.
+MATRIX = ["lint", "typecheck", "minimums", "slow_paths", "interpreters", "stress", "rebuild"]
 
 
 @nox.session(venv_backend="none", requires=["build", *TESTS], default=False)
@@ -329,7 +329,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=["build", *MATRIX], default=False)
 def matrix(session: nox.Session) -> None:
-    """Run what CI checks beside `tests`: other Pythons, oldest requirements, long searches."""
+    """Run what CI checks beside `tests`: style, types, other Pythons, long searches."""
     for package in PACKAGES:
         session.notify(f"bench_{package}", ["--smoke"])
     session.log("all of these ran: " + ", ".join(MATRIX) + "; small benchmarks follow")
