@@ -293,6 +293,11 @@ class _Store(ABC, Generic[_Set]):
             If other readers have the store open.
         OSError
             If the system could not write; afterwards this handle may only read.
+
+        Notes
+        -----
+        An exception that a signal handler raises, such as KeyboardInterrupt, may come when the
+        delete is done already: compare ``len(store)`` before trying again.
         """
         indices: Indices = any_set(idx, self._length, self._path)
         return self._handle.delete(indices)
