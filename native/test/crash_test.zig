@@ -325,7 +325,8 @@ const Hunter = struct {
 };
 
 test "every mistake in the protocol is noticed" {
-    if (options.scale == 0) return;
+    // What the search can notice is the same in every mode; at speed it takes less time.
+    if (options.scale == 0 or builtin.mode == .Debug) return;
     var next: std.atomic.Value(usize) = .init(0);
     var hunters: [worker_count]Hunter = @splat(.{ .next = &next });
     var threads: [worker_count]std.Thread = undefined;

@@ -73,9 +73,9 @@ pub fn describe(gpa: std.mem.Allocator, medium: anytype, comptime limits: Limits
     };
 }
 
-/// Whoever holds no writer's lock may meet meta.zr in the middle of a change: looks again for a second.
+/// Whoever holds no writer's lock may meet meta.zr in the middle of a change: looks again for a while.
 pub fn settledSlots(medium: anytype, meta: anytype, comptime limits: Limits, fault: *Fault) Error!recovery.Slots {
-    const pause_ms = 20;
+    const pause_ms = 10;
     var waited_ms: u32 = 0;
     while (true) : (waited_ms += pause_ms) {
         return recovery.readSlots(medium, meta, limits, fault) catch |err| {

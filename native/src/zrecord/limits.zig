@@ -26,7 +26,7 @@ pub const Limits = struct {
     /// How long a reader waits for a delete, compact or recovery to end.
     reader_wait_ms: u32 = 10_000,
     /// How long a reader looks again at slots that a writer may be changing.
-    slot_wait_ms: u32 = 1_000,
+    slot_wait_ms: u32 = 250,
     /// Whether `mistake_made` counts; only ever set by tests.
     may_err: bool = false,
 

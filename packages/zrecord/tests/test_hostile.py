@@ -279,7 +279,7 @@ def test_mutated_folders_never_leave_the_error_tree(original, tmp_path):
     """Sums stay wrong here; what lies behind them is reached by the library's own tests."""
     rng = np.random.default_rng(11)
     copy = shutil.copytree(original, tmp_path / "s")
-    # A reader looks at a broken meta.zr for a second: a writer might be at it.
+    # A reader looks at a broken meta.zr for a while: a writer might be at it.
     names = ["store.zr", "journal.zr", "dict.zr", "0.loc", "0.chunk"] * 80 + ["meta.zr"] * 6
     outcomes = []
     for name in names:
