@@ -43,6 +43,7 @@ def sampler_contenders(setting: Any) -> Iterator[Contender]:
 
 class _Permutation(Contender):
     """Shuffles all indices once a cycle and slices them; the cycle's cost is part of its time."""
+
     # A call shuffles a whole cycle for its one batch.
     checked_max = 32
 
