@@ -99,6 +99,9 @@ const KillingFiles = struct {
     pub fn unmap(self: *KillingFiles, mapped: [*]align(std.heap.page_size_min) const u8, capacity: usize) void {
         self.inner.unmap(mapped, capacity);
     }
+    pub fn isResident(self: *KillingFiles, start: [*]const u8, extent: usize) bool {
+        return self.inner.isResident(start, extent);
+    }
     pub fn willNeed(self: *KillingFiles, file: File, offset: u64, extent: u64) void {
         self.inner.willNeed(file, offset, extent);
     }

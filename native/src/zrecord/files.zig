@@ -98,7 +98,7 @@ pub fn check(comptime Medium: type) void {
         "File",      "open",     "create", "close",  "rename",        "unlink",
         "size",      "truncate", "read",   "write",  "writeVector",   "sync",
         "list",      "tryLock",  "unlock", "map",    "unmap",         "willNeed",
-        "processId", "sleep",    "bootId", "random", "syncDirectory",
+        "processId", "sleep",    "bootId", "random", "syncDirectory", "isResident",
     }) |declaration| {
         if (!@hasDecl(Medium, declaration)) {
             @compileError(@typeName(Medium) ++ " lacks " ++ declaration);

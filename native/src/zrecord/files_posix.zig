@@ -23,6 +23,7 @@ comptime {
     assert(@sizeOf(c.off_t) == 8 and @sizeOf(usize) == 8);
 }
 extern "c" fn posix_fadvise(fd: c_int, offset: i64, size: i64, advice: c_int) c_int;
+extern "c" fn mincore(start: *const anyopaque, size: usize, pages: [*]u8) c_int;
 extern "c" fn arc4random_buf(target: [*]u8, size: usize) void;
 
 pub const errno_io: i32 = @intFromEnum(c.E.IO);
@@ -249,6 +250,26 @@ pub const Files = struct {
     pub fn unmap(self: *Files, mapped: [*]align(std.heap.page_size_min) const u8, capacity: usize) void {
         _ = self;
         _ = c.munmap(@ptrCast(mapped), capacity);
+    }
+
+    /// Whether a mapped extent is in the page cache. Where the platform does not tell, or not to this
+    /// user, it is said to be.
+    pub fn isResident(self: *Files, start: [*]const u8, extent: usize) bool {
+        _ = self;
+        if (!on_linux) return true;
+        const page_size = std.heap.pageSize();
+        const end = @intFromPtr(start) + extent;
+        var position = std.mem.alignBackward(usize, @intFromPtr(start), page_size);
+        var pages: [1024]u8 = undefined;
+        while (position < end) {
+            const part = @min(end - position, pages.len * page_size);
+            if (mincore(@ptrFromInt(position), part, &pages) != 0) return true;
+            var all: u8 = 1;
+            for (pages[0 .. std.math.divCeil(usize, part, page_size) catch unreachable]) |page| all &= page;
+            if (all == 0) return false;
+            position += part;
+        }
+        return true;
     }
 
     /// Asks for the extent to be read into the page cache. A hint: failure says nothing.

@@ -394,6 +394,13 @@ pub const Files = struct {
         unreachable; // map never returned one
     }
 
+    pub fn isResident(self: *Files, start: [*]const u8, extent: usize) bool {
+        _ = self;
+        _ = start;
+        _ = extent;
+        unreachable; // nothing is mapped
+    }
+
     pub fn willNeed(self: *Files, file: File, offset: u64, extent: u64) void {
         _ = self;
         _ = file;

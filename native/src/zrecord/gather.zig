@@ -22,9 +22,10 @@ const tile = 32;
 const Cost = struct { record: u64, byte: u64 };
 const copy_cost: Cost = .{ .record = 25_000, .byte = 150 };
 const decode_cost: Cost = .{ .record = 500_000, .byte = 800 };
-/// Stored bytes from which on the kernel is told of a record before it is copied out of the map. One that
-/// is not in memory would come page by page otherwise; one that is costs a few percent more.
-pub const read_ahead_bytes_min = 128 << 10;
+/// Stored bytes from which on a record is looked for in memory before it is copied out of the map. One
+/// that is not there would come page by page, and end the process where the disk cannot read it: the
+/// kernel is told of it, and it is read by position. One that is there costs a few percent more.
+pub const resident_bytes_min = 128 << 10;
 /// Blocks per thread: enough that one slow block does not leave the others idle.
 const blocks_per_thread = 4;
 /// Bytes of a record that are fetched ahead; the processor's own prefetching continues from there.
@@ -140,9 +141,12 @@ fn Gather(comptime Engine: type, comptime Index: type, comptime Target: type) ty
                     try checkEntry(engine, codec, entry, index, fault);
                     try self.target.check(ordinal, entry, index, fault);
                     views[lane] = try engine.chunks.view(locationOf(entry), index, fault);
-                    if (views[lane]) |view| {
+                    const view = views[lane] orelse continue;
+                    if (entry.stored_size >= resident_bytes_min and !engine.medium.isResident(view, entry.stored_size)) {
+                        engine.chunks.willNeed(entry.chunk, entry.offset, entry.stored_size);
+                        views[lane] = null;
+                    } else {
                         prefetchBytes(view, entry.stored_size);
-                        if (entry.stored_size >= read_ahead_bytes_min) engine.chunks.willNeed(entry.chunk, entry.offset, entry.stored_size);
                     }
                 }
                 for (start..stop, 0..) |ordinal, lane| {

@@ -166,8 +166,8 @@ pub fn Store(comptime Medium: type, comptime limits: limits_zig.Limits) type {
             } else try store.requireNoDict(fault);
             engine.journal = medium.open(.journal, access) catch |err| return fault.missing(.journal, err);
             try recovery.recover(engine, slots, OthersGone{ .store = store }, fault);
-            const read_ahead = engine.width >= gather_zig.read_ahead_bytes_min;
-            engine.regular = .init(E.kind == .dense and codec == .raw and !read_ahead and engine.current.epoch == 0);
+            const is_looked_for = engine.width >= gather_zig.resident_bytes_min;
+            engine.regular = .init(E.kind == .dense and codec == .raw and !is_looked_for and engine.current.epoch == 0);
         }
 
         const OthersGone = struct {

@@ -7,6 +7,8 @@ import os
 import shutil
 import socket
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -289,3 +291,32 @@ def test_mutated_folders_never_leave_the_error_tree(original, tmp_path):
         (copy / name).write_bytes(content)
     assert outcomes.count("same") > 20
     assert outcomes.count("refused") > 200
+
+
+CUT_BENEATH = """
+import os, sys
+import numpy as np
+from zrecord import CorruptRecord, DenseStore
+
+rows = np.arange(4 * 2**16, dtype=np.int32).reshape(4, 2**16)
+with DenseStore(sys.argv[1], rows.dtype, rows.shape[1:], "raw", checksums=sys.argv[2]) as store:
+    store.append(rows)
+    assert np.array_equal(store.gather([2, 1]), rows[[2, 1]])
+    os.truncate(os.path.join(sys.argv[1], "0.chunk"), 2 * rows[0].nbytes)
+    assert np.array_equal(store.gather([1, 0]), rows[[1, 0]])
+    try:
+        store.gather([0, 2])
+    except CorruptRecord as error:
+        assert error.index == 2, error.index
+        print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what is in memory")
+@pytest.mark.parametrize("checksums", ["always", "once", "off"])
+def test_large_records_cut_off_beneath_an_open_store(tmp_path, checksums):
+    """In a process of its own, since touching the map there would end it."""
+    command = [sys.executable, "-c", CUT_BENEATH, str(tmp_path / "s"), checksums]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "0.chunk" in done.stdout
