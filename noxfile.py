@@ -137,7 +137,7 @@ def test_loaderx(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS[0], requires=["build"])
 def slow_paths(session: nox.Session) -> None:
-    """Test stores, and loaders of them, with the fast paths switched off: no mapping, one thread."""
+    """Test stores, and loaders of them, with the fast paths off: no mapping, one thread."""
     install_wheels(session, *PACKAGES)
     # As for `test_zrecord`: the newest Python, on which CI runs that, has no wheel of it.
     session.install("ml_dtypes")

@@ -76,7 +76,7 @@ enum zr_checksums { ZR_CHECK_DEFAULT = 0, ZR_CHECK_ALWAYS = 1, ZR_CHECK_ONCE = 2
 enum zr_index_type { ZR_INDEX_U64 = 0, ZR_INDEX_I64 = 1 };
 enum zr_file_kind {
     ZR_FILE_NONE = 0, ZR_FILE_STORE = 1, ZR_FILE_META = 2, ZR_FILE_LOCK = 3, ZR_FILE_READERS_LOCK = 4,
-    ZR_FILE_JOURNAL = 5, ZR_FILE_DICT = 6, ZR_FILE_SEGMENT = 7, ZR_FILE_CHUNK = 8, ZR_FILE_DIRECTORY = 9
+    ZR_FILE_JOURNAL = 5, ZR_FILE_DICT = 6, ZR_FILE_SEGMENT = 7, ZR_FILE_CHUNK = 8
 };
 
 typedef struct zr_store zr_store;

@@ -7,7 +7,6 @@ part; threads, order and errors are the ring's (_prefetch).
 from __future__ import annotations
 
 import hashlib
-import operator
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -17,6 +16,7 @@ import numpy as np
 
 from loaderx._batch import Assembly, Endless, StepInfo
 from loaderx._cover import Cover
+from loaderx._integer import integer
 from loaderx._prefetch import Answer, Failure, Ring, Run
 from loaderx._stream import open_sources
 from loaderx.errors import LoaderClosed, LoaderxError, StateMismatch
@@ -183,8 +183,8 @@ class DataLoader:
         packed: bool = False,
         with_index: str | None = None,
     ) -> None:
-        num_workers = _integer("num_workers", num_workers, 0)
-        prefetch_size = _integer("prefetch_size", prefetch_size, 1)
+        num_workers = integer("num_workers", num_workers, 0)
+        prefetch_size = integer("prefetch_size", prefetch_size, 1)
         if prefetch_size > PREFETCH_LIMIT:
             raise ValueError(f"prefetch_size must be at most {PREFETCH_LIMIT}, got {prefetch_size}")
         start_step = _step("start_step", start_step)
@@ -203,7 +203,7 @@ class DataLoader:
         if sampler is None:
             self._subset = None if subset is None else _subset_indices(subset, records)
             length = records if self._subset is None else len(self._subset)
-            _integer("batch_size", batch_size, 1)
+            integer("batch_size", batch_size, 1)
             sampler = Sampler(
                 length, batch_size, mode, seed, rank=rank, world_size=world_size,
                 remainder=remainder, weights=weights,
@@ -286,7 +286,7 @@ class DataLoader:
         TypeError, ValueError
             If `k` is no integer, or negative.
         """
-        return _Take(self, _integer("k", k, 0))
+        return _Take(self, integer("k", k, 0))
 
     def epochs(self, n: int) -> _Take:
         """Return the batches of `n` cycles: the next ``n * steps_per_cycle``, as `take` does.
@@ -306,7 +306,7 @@ class DataLoader:
         TypeError, ValueError
             If `n` is no integer, or negative.
         """
-        return _Take(self, _integer("n", n, 0) * self.steps_per_cycle)
+        return _Take(self, integer("n", n, 0) * self.steps_per_cycle)
 
     def once(self) -> Iterator[Any]:
         """Return an iterator of a finite pass over every record (of the subset), in its order.
@@ -621,22 +621,8 @@ class DataLoader:
         return f"DataLoader({', '.join(parts)}){' (closed)' if self.closed else ''}"
 
 
-def _integer(name: str, value: Any, least: int) -> int:
-    if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(
-            f"{name} must be an integer, got {type(value).__name__}: {value!r}"
-        ) from None
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {number}")
-    return number
-
-
 def _step(name: str, value: Any) -> int:
-    step = _integer(name, value, 0)
+    step = integer(name, value, 0)
     if step >= STEP_LIMIT:
         raise ValueError(f"{name} must be below 2**63, got {step}")
     return step

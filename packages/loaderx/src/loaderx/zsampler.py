@@ -75,6 +75,7 @@ import numpy.typing as npt
 
 from loaderx import _native
 from loaderx._cover import Cover
+from loaderx._integer import integer, shown
 from loaderx.errors import StateMismatch
 
 __all__ = ["Sampler"]
@@ -152,10 +153,10 @@ class Sampler:
         remainder: str = "drop",
         weights: npt.ArrayLike | None = None,
     ) -> None:
-        self._length = _integer("length", length, 1, _native.LENGTH_MAX)
-        self._batch_size = _integer("batch_size", batch_size, 1, _native.BATCH_SIZE_MAX)
+        self._length = integer("length", length, 1, _native.LENGTH_MAX)
+        self._batch_size = integer("batch_size", batch_size, 1, _native.BATCH_SIZE_MAX)
         self._mode = _mode(mode)
-        self._seed = _integer("seed", seed, 0, _native.SEED_MAX)
+        self._seed = integer("seed", seed, 0, _native.SEED_MAX)
         self._rank, self._world_size = _rank(rank, world_size)
         if not isinstance(remainder, str) or remainder not in _native.REMAINDERS:
             raise ValueError(f'remainder must be "drop" or "wrap", got {remainder!r}')
@@ -286,7 +287,7 @@ class Sampler:
         MemoryError
             If there is no memory for the batch.
         """
-        step = _integer("step", step, 0, _native.STEP_MAX)
+        step = integer("step", step, 0, _native.STEP_MAX)
         if out is None:
             out = np.empty(self._batch_size, np.uint64)
         else:
@@ -369,7 +370,7 @@ class Sampler:
         ValueError
             If `step` is out of range.
         """
-        self._set_step(_integer("step", step, 0, _native.STEP_MAX))
+        self._set_step(integer("step", step, 0, _native.STEP_MAX))
 
     def tell(self) -> int:
         """Step of the next batch.
@@ -442,7 +443,7 @@ class Sampler:
             raise TypeError(f"state must be a mapping, got {type(state).__name__}")
         expected = self._identity() if strict else {"version": _STATE_VERSION}
         differences = [
-            f"{key}: state has {_shown(state[key]) if key in state else 'nothing'}, "
+            f"{key}: state has {shown(state[key]) if key in state else 'nothing'}, "
             f"this sampler has {value!r}"
             for key, value in expected.items()
             if key not in state or state[key] != value
@@ -453,7 +454,7 @@ class Sampler:
             raise StateMismatch("state of another sampler: " + "; ".join(differences), differences)
         # One beyond the last step: a sampler that has handed out everything.
         position_max = (_native.STEP_MAX + 1) * self.global_batch
-        position = _integer("state['position']", state["position"], 0, position_max)
+        position = integer("state['position']", state["position"], 0, position_max)
         step, excess = divmod(position, self.global_batch)
         if strict and excess:
             raise ValueError(
@@ -536,28 +537,6 @@ def _restored(cls: type[Sampler], arguments: dict[str, Any], step: int) -> Sampl
     return sampler
 
 
-def _shown(value: object) -> str:
-    """`value` for a message; a huge integer has no decimal form (sys.set_int_max_str_digits)."""
-    if isinstance(value, int) and value.bit_length() > 256:
-        return f"an integer of {value.bit_length()} bits"
-    return repr(value)
-
-
-def _integer(name: str, value: Any, least: int, greatest: int) -> int:
-    if type(value) is not int:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError(f"{name} must be an integer, got the bool {value}")
-        try:
-            value = operator.index(value)
-        except TypeError:
-            raise TypeError(
-                f"{name} must be an integer, got {type(value).__name__} {value!r}"
-            ) from None
-    if not least <= value <= greatest:
-        raise ValueError(f"{name} must be {least} to {greatest}, got {_shown(value)}")
-    return int(value)
-
-
 def _mode(mode: Any) -> Sampler.Mode:
     known = ", ".join(f'"{member.name.lower()}" ({member.value})' for member in Sampler.Mode)
     if isinstance(mode, str):
@@ -570,19 +549,19 @@ def _mode(mode: Any) -> Sampler.Mode:
     try:
         return Sampler.Mode(operator.index(mode))
     except ValueError:
-        raise ValueError(f"mode must be one of {known}, got {_shown(mode)}") from None
+        raise ValueError(f"mode must be one of {known}, got {shown(mode)}") from None
 
 
 def _rank(rank: int | str, world_size: int) -> tuple[int, int]:
-    world_size = _integer("world_size", world_size, 1, _native.WORLD_SIZE_MAX)
+    world_size = integer("world_size", world_size, 1, _native.WORLD_SIZE_MAX)
     if not isinstance(rank, str):
-        return _integer("rank", rank, 0, world_size - 1), world_size
+        return integer("rank", rank, 0, world_size - 1), world_size
     if rank != "auto":
         raise ValueError(f'rank must be an integer or "auto", got {rank!r}')
     names = ("RANK", "WORLD_SIZE")
     texts = [os.environ.get(name) for name in names]
     if texts == [None, None]:
-        return _integer("rank", 0, 0, 0), world_size
+        return integer("rank", 0, 0, 0), world_size
     numbers = []
     for name, text in zip(names, texts, strict=True):
         if text is None or not text.strip().isdecimal():
@@ -591,8 +570,8 @@ def _rank(rank: int | str, world_size: int) -> tuple[int, int]:
         numbers.append(int(text))
     if world_size not in (1, numbers[1]):
         raise ValueError(f"world_size is {world_size}, but WORLD_SIZE says {numbers[1]}")
-    world_size = _integer("WORLD_SIZE", numbers[1], 1, _native.WORLD_SIZE_MAX)
-    return _integer("RANK", numbers[0], 0, world_size - 1), world_size
+    world_size = integer("WORLD_SIZE", numbers[1], 1, _native.WORLD_SIZE_MAX)
+    return integer("RANK", numbers[0], 0, world_size - 1), world_size
 
 
 def _weights(weights: npt.ArrayLike, length: int) -> npt.NDArray[np.float64]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ._identity import same_dtype
 from ._index import RecordIndex, RecordSet, one, record_set
-from ._store import ITERATION_SIZE, PART_SIZE_MAX, _Store, fresh
+from ._store import ITERATION_SIZE, PART_SIZE_MAX, _Store, check_out, fresh
 
 __all__ = ["DenseStore"]
 
@@ -150,7 +150,7 @@ class DenseStore(_Store["npt.NDArray[Any]"]):
         if out is None:
             out = fresh((len(rows), *self._item_shape), self._dtype)
         else:
-            self._check_out(out, len(rows))
+            check_out(out, self._dtype, (len(rows), *self._item_shape))
         self._handle.dense_gather(rows, out)
         return out
 
@@ -208,17 +208,6 @@ class DenseStore(_Store["npt.NDArray[Any]"]):
             yield slice(start, min(start + count, end))
             start += count
             end = min(end, len(self))
-
-    def _check_out(self, out: Any, count: int) -> None:
-        if not isinstance(out, np.ndarray):
-            raise TypeError(f"out is a numpy array, got {type(out).__name__}")
-        if not same_dtype(out.dtype, self._dtype):
-            raise TypeError(f"out has dtype {out.dtype!r}, the store has {self._dtype!r}")
-        shape = (count, *self._item_shape)
-        if out.shape != shape:
-            raise ValueError(f"out has shape {out.shape}, the records need {shape}")
-        if not (out.flags.c_contiguous and out.flags.writeable):
-            raise ValueError("out must be C-contiguous and writable")
 
     def _as_records(self, records: Any) -> npt.NDArray[Any]:
         if isinstance(records, np.ndarray):

@@ -13,7 +13,7 @@ from ._batch import RaggedBatch
 from ._handle import RaggedPart
 from ._identity import RECORD_SIZE_MAX, same_dtype
 from ._index import RecordIndex, RecordSet, one, record_set
-from ._store import ITERATION_SIZE, PART_SIZE_MAX, _Store, fresh
+from ._store import ITERATION_SIZE, PART_SIZE_MAX, _Store, check_out, fresh
 
 __all__ = ["RaggedStore"]
 
@@ -168,7 +168,7 @@ class RaggedStore(_Store["list[npt.NDArray[Any]]"]):
         """
         rows = record_set(indices, self._length, self._path)
         if out is not None:
-            self._check_out(out)
+            check_out(out, self._dtype)
 
         def allocate(total: int) -> npt.NDArray[Any]:
             if out is None:
@@ -266,16 +266,6 @@ class RaggedStore(_Store["list[npt.NDArray[Any]]"]):
                 first += count
             start += len(lengths)
             end = min(end, len(self))
-
-    def _check_out(self, out: Any) -> None:
-        if not isinstance(out, np.ndarray):
-            raise TypeError(f"out is a numpy array, got {type(out).__name__}")
-        if not same_dtype(out.dtype, self._dtype):
-            raise TypeError(f"out has dtype {out.dtype!r}, the store has {self._dtype!r}")
-        if out.ndim != 1:
-            raise ValueError(f"out has shape {out.shape}, expected one dimension")
-        if not (out.flags.c_contiguous and out.flags.writeable):
-            raise ValueError("out must be C-contiguous and writable")
 
     # ---- what is appended, as parts ------------------------------------------------------------
 

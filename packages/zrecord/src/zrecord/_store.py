@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._handle import Progress
-from ._identity import unpack
+from ._identity import same_dtype, unpack
 from ._index import Indices, RecordSet, any_set, single
 from ._opening import CODEC_NAMES, open_store, request
 
@@ -363,3 +363,17 @@ def fresh(shape: tuple[int, ...] | int, dtype: np.dtype[Any]) -> npt.NDArray[Any
     numpy asks the kernel for huge pages under arrays of 4 MiB and more.
     """
     return np.empty(shape, dtype)
+
+
+def check_out(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None = None) -> None:
+    """Refuse an `out=` that records of `dtype` cannot be read into; no shape is any length."""
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out is a numpy array, got {type(out).__name__}")
+    if not same_dtype(out.dtype, dtype):
+        raise TypeError(f"out has dtype {out.dtype!r}, the store has {dtype!r}")
+    if shape is None and out.ndim != 1:
+        raise ValueError(f"out has shape {out.shape}, expected one dimension")
+    if shape is not None and out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, the records need {shape}")
+    if not (out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError("out must be C-contiguous and writable")
