@@ -21,6 +21,27 @@ def step_of(batch, info):
     return info.step
 """
 
+# Another process interrupts: its signals come between any two instructions, those of a thread only
+# where the interpreter changes threads. It sends the next one when the last was dealt with.
+INTERRUPTED = """
+import subprocess
+INTERRUPTER = '''import os, random, signal, sys, time
+while os.read(0, 1):
+    time.sleep(random.random() * 0.001)
+    os.kill(int(sys.argv[1]), signal.SIGINT)
+'''
+command = [sys.executable, "-c", INTERRUPTER, str(os.getpid())]
+interrupter = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+def go_on():
+    try:
+        os.write(interrupter.stdin.fileno(), b"x")
+    except BrokenPipeError:
+        pass
+def stop():
+    interrupter.kill()
+    interrupter.wait()
+"""
+
 
 EXITS = {
     "one batch taken, reference kept": "loader = DataLoader({'x': x}, 4, 10); next(loader)",
@@ -116,10 +137,11 @@ def test_an_interrupt_in_next_loses_no_step(name, run_script):
     work, workers, prefetch = SIGINT_STATES[name]
     finished = run_script(
         PREAMBLE
+        + INTERRUPTED
         + f"""
 # The handler interrupts only inside next(): between bytecodes of the script itself a batch that
 # was already returned could be lost by the script, not by the loader.
-inside = interrupts = 0
+interrupts = 0
 def handler(number, frame):
     global interrupts
     while frame is not None:
@@ -127,6 +149,7 @@ def handler(number, frame):
             interrupts += 1
             raise KeyboardInterrupt
         frame = frame.f_back
+    go_on()
 import loaderx
 PACKAGE = os.path.dirname(loaderx.__file__)
 signal.signal(signal.SIGINT, handler)
@@ -134,23 +157,15 @@ def work(batch, info):
     {work}
     return info.step
 loader = DataLoader({{'x': x}}, {workers}, 10, {prefetch}, transform=work)
-main = threading.main_thread().ident
-done = False
-def interrupt():
-    import random
-    while not done:
-        time.sleep(random.random() * 0.002)
-        signal.pthread_kill(main, signal.SIGINT)
-threading.Thread(target=interrupt, daemon=True).start()
 got = []
+go_on()
 deadline = time.monotonic() + 20
 while interrupts < 150 and time.monotonic() < deadline:
     try:
         got.append(next(loader))
     except KeyboardInterrupt:
-        pass
-done = True
-time.sleep(0.01)
+        go_on()
+stop()
 assert interrupts >= 20, interrupts
 assert got == list(range(len(got))), [(a, b) for a, b in enumerate(got) if a != b][:5]
 assert loader.tell() == len(got)
@@ -356,3 +371,39 @@ if __name__ == "__main__":
     )
     assert finished.stdout == "ok\n"
     assert finished.stderr == ""
+
+
+@needs_signals
+def test_an_interrupt_leaves_no_sampler_locked(run_script):
+    run_script(
+        PREAMBLE
+        + INTERRUPTED
+        + """
+import loaderx
+PACKAGE = os.path.dirname(loaderx.__file__)
+sampler = loaderx.Sampler(1000, 10)
+interrupts = 0
+def handler(number, frame):
+    global interrupts
+    if frame.f_code.co_filename.startswith(PACKAGE):
+        interrupts += 1
+        raise KeyboardInterrupt
+    go_on()
+signal.signal(signal.SIGINT, handler)
+go_on()
+deadline = time.monotonic() + 20
+while interrupts < 1000 and time.monotonic() < deadline:
+    try:
+        sampler.next()
+        sampler.seek(5)
+    except KeyboardInterrupt:
+        go_on()
+stop()
+assert interrupts >= 50, interrupts
+# A lock left behind would be the main thread's: another one meets it.
+other = threading.Thread(target=sampler.seek, args=(7,), daemon=True)
+other.start()
+other.join(10)
+assert not other.is_alive() and sampler.tell() == 7
+"""
+    )

@@ -17,6 +17,72 @@ from zrecord import DenseStore, RaggedStore, StoreClosed, ZrecordError, _threads
 TIMEOUT = 60
 
 
+# ---- interrupts --------------------------------------------------------------------------------
+
+# Another process interrupts: its signals come between any two instructions. It sends the next one
+# when the last was dealt with.
+INTERRUPTER = """
+import os, random, signal, sys, time
+while os.read(0, 1):
+    time.sleep(random.random() * 0.001)
+    os.kill(int(sys.argv[1]), signal.SIGINT)
+"""
+INTERRUPTED = """
+import os, signal, subprocess, sys, threading, time
+import numpy as np
+import zrecord
+
+PACKAGE = os.path.dirname(zrecord.__file__)
+store = zrecord.DenseStore(sys.argv[1], np.int64, (), "raw")
+interrupts = 0
+def handler(number, frame):
+    global interrupts
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(PACKAGE):
+            interrupts += 1
+            raise KeyboardInterrupt
+        frame = frame.f_back
+    go_on()
+signal.signal(signal.SIGINT, handler)
+command = [sys.executable, "-c", sys.argv[2], str(os.getpid())]
+interrupter = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+def go_on():
+    try:
+        os.write(interrupter.stdin.fileno(), b"x")
+    except BrokenPipeError:
+        pass
+go_on()
+returned = tried = 0
+deadline = time.monotonic() + 20
+while interrupts < 300 and time.monotonic() < deadline:
+    tried += 1
+    try:
+        store.append(np.array([tried]))
+        returned += 1
+    except KeyboardInterrupt:
+        go_on()
+interrupter.kill()
+interrupter.wait()
+assert interrupts >= 20, interrupts
+# A lock left behind would be the main thread's: another one meets it.
+other = threading.Thread(target=store.append, args=(np.array([-1]),), daemon=True)
+other.start()
+other.join(10)
+assert not other.is_alive()
+assert returned < len(store) <= tried + 1, (returned, len(store), tried)
+found = store[:]
+assert (np.diff(found[:-1]) > 0).all() and found[-1] == -1
+store.close()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signal reaches one thread on Windows")
+def test_an_interrupt_leaves_no_store_locked(tmp_path):
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "s"), INTERRUPTER]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stderr
+
+
 # ---- writes from inside a write -----------------------------------------------------------------
 
 

@@ -71,6 +71,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NoReturn
 
+from loaderx._lock import Lock
 from loaderx.errors import LoaderClosed, LoaderxError
 
 JOIN_SECONDS = 1.0
@@ -174,7 +175,7 @@ class Ring:
         self.prefetch = prefetch
         self.thread_count = min(workers, prefetch)
         self.process = os.getpid()
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self.waiting: deque[Any] = deque()  # gates of consumers that wait for a batch
         self.parked: deque[Any] = deque()  # gates of workers that wait for a ticket
         self.threads: dict[threading.Thread, Progress] = {}
@@ -280,9 +281,10 @@ class Ring:
                     gate.acquire()
                     gate = None
         except BaseException:
+            if making:  # interrupted: the step is made again by whoever asks next
+                self.maker = None
             with lock:
-                if making:  # interrupted: the step is made again by whoever asks next
-                    self.maker = None
+                if making:
                     self._wake_consumer()
                 if gate is not None:
                     if gate in self.waiting:
@@ -362,15 +364,17 @@ class Ring:
             self._wake_consumer()
 
     def _wake_all(self) -> None:
+        # The loop is a call, as its jump back may lie outside of the try around it.
         try:
-            while self.waiting or self.parked:
-                self._open_first(self.waiting)
-                self._open_first(self.parked)
+            self._open_all()
         except BaseException:  # interrupted: nobody is left asleep for that
-            while self.waiting or self.parked:
-                self._open_first(self.waiting)
-                self._open_first(self.parked)
+            self._open_all()
             raise
+
+    def _open_all(self) -> None:
+        while self.waiting or self.parked:
+            self._open_first(self.waiting)
+            self._open_first(self.parked)
 
     # ---- runs; the caller holds the lock
 

@@ -65,7 +65,6 @@ import enum
 import hashlib
 import operator
 import os
-import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -76,6 +75,7 @@ import numpy.typing as npt
 from loaderx import _native
 from loaderx._cover import Cover
 from loaderx._integer import integer, shown
+from loaderx._lock import Lock
 from loaderx.errors import StateMismatch
 
 __all__ = ["Sampler"]
@@ -191,7 +191,7 @@ class Sampler:
         self._steps_per_cycle = self._native.steps_per_cycle
         self._weights_hash: str | None = None
 
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._step = 0  # the step of the next batch
         self._drawn = _NOTHING_DRAWN
         self._ahead_steps = 1  # how many steps to draw when those drawn have run out
@@ -524,7 +524,7 @@ _samplers: weakref.WeakSet[Sampler] = weakref.WeakSet()
 def _renew_locks() -> None:
     """In a forked child: the thread that held a lock may not exist there."""
     for sampler in list(_samplers):
-        sampler._lock = threading.Lock()
+        sampler._lock = Lock()
 
 
 if hasattr(os, "register_at_fork"):

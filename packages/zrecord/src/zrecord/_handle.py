@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._index import Indices, out_of_range
+from ._lock import Lock
 from ._native import ffi, lib
 from ._status import failure, record_reason
 from .errors import StoreChanged, ZrecordError
@@ -155,7 +156,7 @@ class Handle:
         self.path = path
         self.closed = False
         self._forked = False
-        self._turn = threading.Lock()
+        self._turn = Lock()
         self._turn_owner: int | None = None
         self._scanning: set[int] = set()
         raw = ffi.new("zr_options *")
@@ -198,7 +199,7 @@ class Handle:
     def after_fork(self) -> None:
         """Drop, in a child process, what belongs to the parent."""
         self._forked = True
-        self._turn = threading.Lock()
+        self._turn = Lock()
         self._turn_owner = None
         self._scanning = set()
         lib.zr_store_after_fork(self._store)
@@ -396,10 +397,9 @@ class Handle:
                 status = lib.zr_append_begin(self._store, _scratch.error)
                 if status:
                     raise self._fail(status)
-                for part in parts:
-                    status = write(part)
-                    if status:
-                        raise self._fail(status)
+                # In a call: since CPython 3.12 the jump back of a loop that ends with `if` lies
+                # outside of the try around it, and an interrupt there would pass the abort by.
+                self._write_parts(parts, write)
                 first = _scratch.count
                 status = lib.zr_append_commit(self._store, first, _scratch.error)
                 if status:
@@ -410,6 +410,12 @@ class Handle:
                 # abort and the library says so. What counts is the exception under way.
                 lib.zr_append_abort(self._store, ffi.NULL)
                 raise
+
+    def _write_parts(self, parts: Iterable[Any], write: Callable[[Any], int]) -> None:
+        for part in parts:
+            status = write(part)
+            if status:
+                raise self._fail(status)
 
     def sync(self) -> None:
         """Make everything appended so far durable."""
