@@ -76,7 +76,7 @@ store.close()
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no signal reaches one thread on Windows")
+@pytest.mark.skipif(sys.platform == "win32", reason="os.kill sends no SIGINT on Windows")
 def test_an_interrupt_leaves_no_store_locked(tmp_path):
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "s"), INTERRUPTER]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
